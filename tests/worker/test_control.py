@@ -502,7 +502,7 @@ def test_ten_jobs_are_named_and_all_are_counted(app: Forebay, holding: Holding) 
 @pytest.mark.shows("R-CFG-47")
 @pytest.mark.parametrize("heartbeat", [4.9, 301, -1, nan])
 def test_a_beat_outside_of_its_range_is_refused(app: Forebay, heartbeat: float) -> None:
-    with pytest.raises(ConfigError, match="beat must be a number of seconds from 5 to 300"):
+    with pytest.raises(ConfigError, match="heartbeat must be a number of seconds from 5 to 300"):
         Worker(app.engine, app.registry, heartbeat=heartbeat)
 
 

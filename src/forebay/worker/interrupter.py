@@ -49,7 +49,7 @@ class Interrupter:
         reasons = {cancel.job_id: cancel.reason for cancel in cancels}
         if not reasons:
             return
-        for assignment in self._unconcluded():
+        for assignment in self._iter_unconcluded():
             reason = reasons.get(assignment.job.id)
             if reason is None or assignment.context.is_cancelled:
                 continue
@@ -62,7 +62,7 @@ class Interrupter:
 
     def stop_all(self) -> None:
         """Interrupt all running jobs, also those that were interrupted before and still run."""
-        for assignment in self._unconcluded():
+        for assignment in self._iter_unconcluded():
             self._stop(assignment, WorkerStopping("the worker stops"))
 
     def check(self) -> None:
@@ -70,7 +70,7 @@ class Interrupter:
         log jobs that do not stop, and abandon those whose grace is over."""
         now = self._clock.monotonic()
         self._warn(now)
-        for assignment in self._unconcluded():
+        for assignment in self._iter_unconcluded():
             limit = assignment.job.timeout_ms
             if assignment.stop_reason is not None:
                 self._check_stopping(assignment, now)
@@ -90,11 +90,13 @@ class Interrupter:
         soft = min((_soft_at(assignment, limit, now) for assignment, limit in self._soft_limits), default=inf)
         return min(
             soft,
-            min((self._check_due_at(assignment, now) for assignment in self._unconcluded()), default=inf),
+            min(
+                (self._check_due_at(assignment, now) for assignment in self._iter_unconcluded()), default=inf
+            ),
         )
 
-    def _unconcluded(self) -> Iterator[Assignment]:
-        """Return attempts whose code may still run. The others were abandoned, or have ended and wait for the
+    def _iter_unconcluded(self) -> Iterator[Assignment]:
+        """Yield attempts whose code may still run. The others were abandoned, or have ended and wait for the
         store: a request to stop would never be heard, and they would count as stuck."""
         # By ownership of the outcome and not by `ended_at`, which is set before the result is encoded.
         return (assignment for assignment in self._slots if not assignment.is_concluded)

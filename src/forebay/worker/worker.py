@@ -1,4 +1,4 @@
-"""A worker: its parts, and how it starts and stops."""
+"""Worker: its parts, its start and its stop."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def usable_cores() -> int:
-    """How many cores this process may use, where the system says so; else how many there are."""
+    """Return how many cores this process may use, where the system tells; else how many there are."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1
 
 
 class Worker:
-    """Runs jobs of some queues until it is stopped. Every part is given what it needs here."""
+    """Runs jobs of some queues until it is stopped. All its parts are created here."""
 
-    def __init__(  # noqa: PLR0913 - each is a thing that a program may say about its worker
+    def __init__(  # noqa: PLR0913 - each is an option of its own
         self,
         engine: Engine,
         registry: Registry,
@@ -119,19 +119,18 @@ class Worker:
         self._dead_job_reporter = DeadJobReporter(engine, self._hooks, self._inbox.notify)
         self._renewal: LeaseRenewal | SupervisedRenewal = self._create_renewal()
         self._wakeups: Wakeups | None = engine.wakeups()
-        self.limits: ProcessLimits = (
-            ProcessLimits()
-        )  # when it stops by itself, so that another can take its place
+        # When it stops by itself, so that another process can replace it.
+        self.limits: ProcessLimits = ProcessLimits()
         self._recycler: Recycler
         self._is_started = False
-        # Called by its own thread, as the last thing it does.
+        # Called by the coordinator's thread, as the last thing it does.
         self.on_stopped: Callable[[], None] = lambda: None
         self._stopping = Event()
         self._thread: Thread | None = None
         self._crash: BaseException | None = None
         self._was_silent = False
-        self.unwritten: str | None = None  # what could not be written at its stop, in words
-        self._drain_ends: list[float] = []  # all that were named; any thread may add one, the earliest counts
+        self.unwritten: str | None = None  # what a stop could not write, as text
+        self._drain_ends: list[float] = []  # all requested times; the earliest counts
         self._coordinator: Coordinator
         self._store: Store | None = None
         self._maintenance_tasks: Sequence[MaintenanceTask] = ()
@@ -149,8 +148,8 @@ class Worker:
         )
 
     def attach_supervisor(self, link: SupervisorLink) -> None:
-        """Let a supervisor keep the leases, and listen for all its workers; before the start."""
-        quieting = SignalPause(self)
+        """Let a supervisor renew the leases and receive wake-ups for all its workers. Before the start."""
+        signal_pause = SignalPause(self)
         self._wakeups = None
         self._renewal = SupervisedRenewal(
             link,
@@ -162,8 +161,8 @@ class Worker:
                 carry_out=self.control.carry_out,
                 ask_to_stop=self.ask_to_stop,
                 stop_now=self.stop_now,
-                pause=quieting.pause,
-                resume=quieting.resume,
+                pause=signal_pause.pause,
+                resume=signal_pause.resume,
                 wake=self._inbox.wake,
                 report=self._dead_job_reporter.add,
             ),
@@ -179,7 +178,7 @@ class Worker:
         )
 
     def start(self) -> None:
-        """Open the store, say that this worker is alive, and begin."""
+        """Open the store, send the first heartbeat, and begin."""
         if self._is_started:
             raise ConfigError("this worker was started before; make another one")
         self._executors.check()
@@ -192,8 +191,8 @@ class Worker:
 
     def _begin(self) -> None:
         # Nothing replaces a worker without a supervisor, so it goes on with the slots that it has.
-        wear = self._thread_health if isinstance(self._renewal, SupervisedRenewal) else None
-        self._recycler = Recycler(self.limits, self._slots, self._clock, resident_memory, wear)
+        thread_health = self._thread_health if isinstance(self._renewal, SupervisedRenewal) else None
+        self._recycler = Recycler(self.limits, self._slots, self._clock, resident_memory, thread_health)
         self._renewal.start()
         # Before the store is opened: a hook may fork, and nothing is claimed if one fails.
         self._hooks.start(self._executors.run)
@@ -231,7 +230,8 @@ class Worker:
         thread = Thread(target=self._run, name="forebay-coordinator", daemon=True)
         thread.start()
         self._thread = thread
-        # Threads of ours do not keep a program alive; one that forgets to stop its worker lets jobs end here.
+        # Daemon threads do not keep a program alive; a program that forgets to stop its worker lets jobs end
+        # here.
         atexit.register(self.stop)
 
     def _create_maintenance_tasks(self) -> Sequence[MaintenanceTask]:
@@ -250,8 +250,8 @@ class Worker:
             policy=self._policy,
         )
 
-    def _on_swept(self, ends: Sequence[SettledAttempt]) -> None:
-        self._coordinator.on_swept(ends)  # which is made after its duties
+    def _on_swept(self, settled: Sequence[SettledAttempt]) -> None:
+        self._coordinator.on_swept(settled)  # the coordinator is created after its maintenance tasks
 
     def _save_schedules(self, store: Store) -> None:
         """Save the schedules that the program declares."""
@@ -264,13 +264,14 @@ class Worker:
                 reader.close()
 
     def _on_wakeup(self) -> None:
-        """Something may have come: a job, or a command."""
+        """Wake the coordinator: a job or a command may have come."""
         self._inbox.wake()
         self._renewal.request_command_poll()
 
     def stop(self, drain: float | None = None) -> None:
-        """Stop in order: claim nothing more, let what runs end for `drain` seconds, ask it to stop, hand back
-        what is left. Stopping twice, or before the start, is fine. Raises what has crashed the worker."""
+        """Stop in order: claim nothing more, let running jobs end for `drain` seconds, interrupt them, hand
+        back the rest. Stopping twice, or before the start, is fine. Raises the exception that has crashed the
+        worker."""
         if self._thread is None:
             return
         self.ask_to_stop(drain)
@@ -282,8 +283,11 @@ class Worker:
 
     @uninterrupted
     def ask_to_stop(self, drain: float | None = None) -> None:
-        """Begin to stop as `stop` does, and return at once. Asked again, it stops at the earliest time that
-        anybody has named; who names none takes what was said before, or the worker's own drain time."""
+        """Begin to stop as `stop` does, and return at once.
+
+        Called again, it stops at the earliest time that was requested. A call without a time keeps the
+        earlier one, or takes the worker's own drain time.
+        """
         if drain is None and not self._stopping.is_set():
             drain = self.drain_seconds
         if drain is not None:
@@ -294,8 +298,11 @@ class Worker:
 
     @uninterrupted
     def stop_now(self) -> None:
-        """Begin to stop, or go on with it, and let nothing drain. Not from a signal handler: what it sets may
-        be locked by the very thread that the handler has interrupted."""
+        """Begin to stop, or continue to, and let nothing drain.
+
+        Not from a signal handler: the thread that the handler has interrupted may hold the locks that this
+        takes.
+        """
         self._drain_ends.append(self._clock.monotonic())
         self._stopping.set()
         self._set_phase(WorkerState.STOPPING)
@@ -307,8 +314,8 @@ class Worker:
 
     @uninterrupted
     def pause(self, queue: str | None = None) -> None:
-        """Claim nothing more, of one queue or of all, until `resume`. What runs goes on; what was claimed and
-        not started is handed back, and nothing of it is started after this call. From any thread."""
+        """Stop claiming, from one queue or from all, until `resume`. Running jobs go on. Jobs that were
+        claimed and not started are handed back, and none of them starts after this call. From any thread."""
         self._queue_weights.pause(queue)
         self._renewal.request_heartbeat()
 
@@ -319,7 +326,7 @@ class Worker:
         self._renewal.request_heartbeat()
 
     def status(self) -> WorkerStatus:
-        """How it is, and how many jobs wait for it. From any thread."""
+        """Return the worker's state and the number of pending jobs. From any thread."""
         return WorkerStatus(
             info=self._status_reporter.info(),
             renewals=self.renewals,
@@ -344,7 +351,7 @@ class Worker:
 
     @property
     def info(self) -> WorkerInfo:
-        """What its beats say."""
+        """The content of its heartbeats."""
         return self._status_reporter.info()
 
     @property
@@ -376,17 +383,17 @@ class Worker:
         """Whether it has ended, by itself or because it was stopped; or was never started."""
         if self._thread is None or not self._thread.is_alive():
             return True
-        return self._status_reporter.phase is WorkerState.STOPPED  # the last that its thread does
+        return self._status_reporter.phase is WorkerState.STOPPED  # the last step of its thread
 
     @property
     def renewals(self) -> RenewalHealth:
-        """How the keeping of its leases goes."""
+        """Health of its lease renewal."""
         return self._renewal.renewals
 
     def _run(self) -> None:
         try:
             self._set_phase(WorkerState.WORKING)
-            if self._stopping.is_set():  # looked at afterwards: somebody may have asked at this very moment
+            if self._stopping.is_set():  # checked afterwards: it may have been set meanwhile
                 self._set_phase(WorkerState.STOPPING)
             while not self._stopping.is_set():
                 pause = self._coordinator.tick()
@@ -422,7 +429,7 @@ class Worker:
     def _call_stop_hooks(self) -> None:
         try:
             self._hooks.stop(self._executors.run)
-        except BaseException as exc:  # `stop` raises it, unless something worse came first
+        except BaseException as exc:  # `stop` raises it, unless there was an earlier error
             self._crash = self._crash or exc
 
     def _drain(self) -> None:
@@ -437,8 +444,8 @@ class Worker:
             self._log_unfinished()
 
     def _log_unfinished(self) -> None:
-        """Log what a stop leaves behind: jobs that run on, and results that the store did not take."""
-        running = sum(one.is_running for one in self._slots)
+        """Log what a stop leaves behind: jobs that run on, and results that are not stored."""
+        running = sum(assignment.is_running for assignment in self._slots)
         if running:
             logger.error("%s jobs did not stop; their leases will run out and the sweep decides", running)
         is_cut_off, unwritten = self._coordinator.is_cut_off, self._coordinator.unwritten
@@ -447,19 +454,20 @@ class Worker:
             logger.error("worker %s: %s", self.id, self.unwritten)
 
     def _run_until_idle(self, until: Callable[[], float]) -> bool:
-        """Play turns until nothing is held any more; leases are renewed meanwhile. The time may be cut."""
+        """Tick until nothing is held any more; leases are renewed meanwhile. The time may be shortened
+        meanwhile."""
         while True:
             pause = self._coordinator.tick()
             self._dead_job_reporter.report()
             self._renewal.mark_tick()
-            left = until() - self._clock.monotonic()
-            if self._coordinator.is_idle or left <= 0:
+            seconds_left = until() - self._clock.monotonic()
+            if self._coordinator.is_idle or seconds_left <= 0:
                 return self._coordinator.is_idle
             self._watchdog.mark_idle()
-            self._inbox.wait(min(pause, left))
+            self._inbox.wait(min(pause, seconds_left))
 
     def _close(self) -> None:
-        """Let go of everything, whatever goes wrong with a part of it."""
+        """Close all parts, whatever error one of them raises."""
         parts = [self._progress_buffer.close, self._executors.close, self._renewal.stop]
         parts.append(lambda: close_tasks(self._maintenance_tasks))
         if self._wakeups is not None:
@@ -470,29 +478,31 @@ class Worker:
             try:
                 close()
             except Exception:
-                # One part that cannot be closed, for whatever reason, must not leave the threads and handles
-                # of the others behind; and what has ended the worker is reported, not this.
+                # One part that cannot be closed must not leave the threads and handles of the others behind.
+                # The error that has ended the worker is reported, not this one.
                 logger.exception("a part of the worker could not be closed")
 
 
 def _describe_unwritten(results: int, *, is_cut_off: bool) -> str:
     if not results:
         return "the store does not answer; jobs that it holds for this worker run again when their leases end"
-    what, which, need = (
+    subject, jobs, requirement = (
         ("1 result", "this job", "it needs")
         if results == 1
         else (f"{results} results", "these jobs", "they need")
     )
-    reason = "the store does not answer" if is_cut_off else f"another transaction holds what {need}"
-    return f"{what} could not be written, because {reason}; {which} will run again when the lease has ended"
+    reason = "the store does not answer" if is_cut_off else f"another transaction holds what {requirement}"
+    return f"{subject} could not be written, because {reason}; {jobs} will run again when the lease has ended"
 
 
 def _check_options(threads: int, coroutines: int, isolated: int | None, heartbeat: float) -> None:
-    """Raise ConfigError for what no worker can be."""
+    """Raise ConfigError for invalid options."""
     if threads < 1 or coroutines < 1:
         raise ConfigError("a worker needs at least one thread and one coroutine")
     if isolated is not None and isolated < 1:
         raise ConfigError(f"a worker needs room for at least one isolated process, not {isolated}")
     if not MIN_HEARTBEAT_MS <= heartbeat * 1_000 <= MAX_HEARTBEAT_MS:  # also refuses NaN
-        least, most = MIN_HEARTBEAT_MS // 1_000, MAX_HEARTBEAT_MS // 1_000
-        raise ConfigError(f"beat must be a number of seconds from {least} to {most}, not {heartbeat}")
+        minimum, maximum = MIN_HEARTBEAT_MS // 1_000, MAX_HEARTBEAT_MS // 1_000
+        raise ConfigError(
+            f"heartbeat must be a number of seconds from {minimum} to {maximum}, not {heartbeat}"
+        )

@@ -88,7 +88,7 @@ def test_an_outcome_that_cannot_be_handed_over_is_a_failure_with_the_reason(isol
 def test_a_process_that_talks_nonsense_is_killed(isolated: Isolating) -> None:
     reason = isolated.reason("babble") or ""
 
-    assert reason.startswith("ProcessDied: the isolated process said what nobody understands")
+    assert reason.startswith("ProcessDied: the isolated process sent an invalid message")
     assert isolated.result("add", 1, 2) == 3
 
 
@@ -183,7 +183,7 @@ def test_a_task_that_cannot_be_found_in_another_process_fails_with_the_reason() 
     with app, app.run_worker(isolated=1):
         reason = hidden.enqueue().wait(timeout=DEADLINE).reason or ""
 
-    assert "task hidden is not there after importing" in reason
+    assert "task hidden is not registered after importing" in reason
     assert "where the module is imported" in reason
 
 

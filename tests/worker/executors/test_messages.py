@@ -112,5 +112,5 @@ def test_a_length_that_nobody_sends_is_refused_before_it_is_waited_for() -> None
 
 
 def test_a_message_that_is_too_large_is_not_sent() -> None:
-    with pytest.raises(PayloadError, match="too many to hand over"):
+    with pytest.raises(PayloadError, match="too many to pass on"):
         encode_frame(AttemptEnded(1, "Completed", {"result": bytes(MAX_FRAME), "follow_ups": []}))

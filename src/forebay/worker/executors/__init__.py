@@ -1,3 +1,3 @@
-"""What runs a call: threads for blocking tasks, one event loop for coroutine tasks."""
+"""Executors: threads for blocking tasks, one event loop for coroutines, processes for isolated tasks."""
 
 from __future__ import annotations

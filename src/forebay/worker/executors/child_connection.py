@@ -1,4 +1,4 @@
-"""In an isolated process: the connection to the worker, and the words of the task that go over it."""
+"""Connection of an isolated process to its worker, and the progress that the task reports over it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from forebay.worker.executors.messages import (
 
 SLICE_SECONDS: Final = 0.05
 NO_RUN: Final = -1
-# Ignored where nobody listens, and used by hardly anybody.
+# Ignored by processes that do not handle it, and hardly used by programs.
 INTERRUPT: Final = signal.SIGURG
 
 
 class ChildConnection:
-    """Sends whole messages. While the main thread does, an interrupt waits: it would cut one in two."""
+    """Sends complete messages. While the main thread sends, an interrupt waits: it would cut a message in
+    two."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection
@@ -42,12 +43,12 @@ class ChildConnection:
 
     @property
     def is_main_thread(self) -> bool:
-        """Whether this is the main thread, the one that interrupts are for."""
+        """Whether this is the main thread, the target of interrupts."""
         return get_ident() == self._main
 
     def send(self, message: FromChild) -> None:
         if os.getpid() != self._owner:
-            os._exit(0)  # a copy that the task has forked has nothing to say here
+            os._exit(0)  # a copy that the task has forked must not send
         frame = encode_frame(message)
         if not self.is_main_thread:
             self._send(frame)
@@ -64,8 +65,8 @@ class ChildConnection:
 
 
 class ChildProgressSink:
-    """What a task says goes to the worker, which stores it. The number of the run goes along: a thread that
-    an earlier job has left behind may still talk, and nobody listens to it."""
+    """Sends a task's progress to the worker, which stores it. Messages carry the number of the run: a thread
+    that an earlier job has left behind may still report, and is ignored."""
 
     def __init__(self, connection: ChildConnection, catch_up: Callable[[], None]) -> None:
         self._connection = connection
@@ -79,7 +80,7 @@ class ChildProgressSink:
         self._runs = {_lease(context): run}
 
     def end(self) -> None:
-        """The attempt is over, and whoever it has left waiting hears that."""
+        """End the attempt, and refuse steps that still wait."""
         self._runs = {}
         for number in list(self._pending):
             self.deliver(StepReply(number, refused="the attempt is over"))
@@ -116,15 +117,15 @@ class ChildProgressSink:
         self._send(LoadSteps(run, number))
         while not pending.wait(SLICE_SECONDS):  # in slices: an interrupt is heard between two of them
             pass
-        answer = self._replies.pop(number, StepReply(number))
-        if answer.unavailable is not None:
-            raise StoreUnavailable(answer.unavailable)
-        if answer.error is not None:
-            raise StoreError(f"the steps of earlier attempts cannot be read: {answer.error}")
-        return answer.steps
+        reply = self._replies.pop(number, StepReply(number))
+        if reply.unavailable is not None:
+            raise StoreUnavailable(reply.unavailable)
+        if reply.error is not None:
+            raise StoreError(f"the steps of earlier attempts cannot be read: {reply.error}")
+        return reply.steps
 
     def deliver(self, reply: StepReply) -> None:
-        """From the thread that reads."""
+        """Pass a reply to the thread that waits for it. From the thread that reads."""
         pending = self._pending.pop(reply.number, None)
         if pending is not None:
             self._replies[reply.number] = reply

@@ -1,4 +1,5 @@
-"""An isolated process: loads the program, runs one job after the other on its main thread, and is killed."""
+"""Main module of an isolated process: it loads the program, runs one job after the other on its main thread,
+and is killed."""
 
 from __future__ import annotations
 
@@ -59,34 +60,39 @@ def main() -> None:
         # Python's own handler waits for the interpreter's lock, so no other thread changes what it reads.
         signal.signal(signal.SIGUSR1, lambda *_: faulthandler.dump_traceback(all_threads=True))
         faulthandler.register(signal.SIGUSR2, all_threads=True)
-    # Signals to the worker's whole family are the worker's affair. Not ignored but heard and dropped: what
-    # is ignored stays so in programs that a task starts, and then those cannot be told to end.
+    # Signals to the worker's process group are for the worker. They are handled and dropped, not ignored:
+    # ignored signals stay ignored in programs that a task starts, and then those cannot be told to end.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
     sys.exit(ChildMain(connection).work())
 
 
 class RunningAttempt:
-    """The attempt that runs now, for the thread that reads and for the handler of interrupts."""
+    """The attempt that runs now, for the thread that reads and for the signal handler."""
 
     def __init__(self) -> None:
         self.assignment: Assignment | None = None
         self.stop_request: StopAttempt | None = None
         self.update: ContextUpdate | None = None
-        self.cancel: Callable[[], object] | None = None  # how a coroutine is stopped
+        self.cancel: Callable[[], object] | None = None  # stops a coroutine
 
     def take_reason(self) -> JobInterrupted | None:
-        """Why the attempt that runs now shall be interrupted; once for each."""
-        one, asked = self.assignment, self.stop_request
-        if one is None or asked is None or asked.lease != one.lease or one.stopped_by is not None:
+        """Return why the attempt that runs now shall be interrupted; once for each."""
+        assignment, request = self.assignment, self.stop_request
+        if (
+            assignment is None
+            or request is None
+            or request.lease != assignment.lease
+            or assignment.stopped_by is not None
+        ):
             return None
-        one.stopped_by = reason = JobInterrupted(asked.reason)
+        assignment.stopped_by = reason = JobInterrupted(request.reason)
         return reason
 
 
 class MainThread:
-    """The thread that runs jobs. While it is in a region of `forebay.interrupts` the handler of the signal
-    raises nothing; it runs on this very thread, so there is nobody else to agree with."""
+    """The thread that runs jobs. While it is in a region of `forebay.interrupts` the signal handler raises
+    nothing. The handler runs on this very thread, so there is nothing to synchronise."""
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
         self._catch_up = catch_up
@@ -112,7 +118,7 @@ class MainThread:
 
 
 class ChildMain:
-    """Two threads: this one runs jobs, the other reads what the worker says."""
+    """Two threads: the main thread runs jobs, the other reads the worker's messages."""
 
     def __init__(self, connection: socket) -> None:
         self._connection = connection
@@ -125,31 +131,31 @@ class ChildMain:
         self._pieces: list[bytes] = []
 
     def work(self) -> int:
-        hello = self._receive_start()
+        message = self._receive_start()
         set_interruptible(self._main_thread)
         defer_interrupts_in_logging()
         signal.signal(INTERRUPT, self._on_interrupt)
-        if hello.origin.logs is not None:
-            hello.origin.logs.set_up()
+        if message.origin.logs is not None:
+            message.origin.logs.set_up()
             add_job_fields_to_logs()
         Thread(target=self._listen, name="forebay-worker-line", daemon=True).start()
-        finding = ProgramLoader(hello.origin)
+        loader = ProgramLoader(message.origin)
         try:
-            app = finding.app(hello.place)
+            app = loader.app(message.place)
             app.registry.hooks.start()
         except BaseException as exc:  # the program's own code, which may raise anything
             self._worker_connection.send(ChildBroken(attempt_error(exc)))
             return 1
         self._worker_connection.send(ChildReady(resident_bytes()))
         while (run := self._jobs.get()) is not None:
-            self._run(run, finding)
+            self._run(run, loader)
         app.registry.hooks.stop()
         return 0
 
     # The thread that reads
 
     def _receive_start(self) -> StartChild:
-        """The worker begins; it says nothing else before we are ready."""
+        """Return the first message; the worker sends nothing else before this process is ready."""
         while not self._pieces:
             self._pieces += self._frames.feed(self._receive())
         message = to_child(self._pieces.pop(0))
@@ -159,7 +165,7 @@ class ChildMain:
     def _receive(self) -> bytes:
         piece = self._connection.recv(BUFFER)
         if not piece:
-            # The worker is gone. Whatever the task has started goes too.
+            # The worker is gone. Kill all processes that the task has started, too.
             os.killpg(0, signal.SIGKILL)
         return piece
 
@@ -170,7 +176,7 @@ class ChildMain:
                     self._handle(to_child(body))
                 self._pieces = []
         except BaseException:
-            # Deaf, it could be told nothing more, and nobody would know.
+            # Without this thread the worker could not reach this process any more, and would not notice.
             os._exit(ORPHANED)
 
     def _handle(self, message: ToChild) -> None:
@@ -182,8 +188,9 @@ class ChildMain:
         elif isinstance(message, StepReply):
             self._progress_sink.deliver(message)
         elif isinstance(message, ContextUpdate):
-            # Written first and then told; the main thread first says what it runs and then looks for news. So
-            # what comes while a job is on its way from one thread to the other is told by one of the two.
+            # The update is stored first and applied second; the main thread first sets its assignment and
+            # then applies the stored update. So an update that comes while a job passes from one thread to
+            # the other is applied by one of the two.
             self._current.update = message
             self._update_context()
         elif isinstance(message, StopAttempt):
@@ -197,19 +204,19 @@ class ChildMain:
                 signal.pthread_kill(main_thread().ident or 0, INTERRUPT)
 
     def _update_context(self) -> None:
-        one, news = self._current.assignment, self._current.update
-        if one is None or news is None:
+        assignment, update = self._current.assignment, self._current.update
+        if assignment is None or update is None:
             return
-        context = one.context
-        if news.cancel_reason is not None:
-            context.mark_cancelled(news.cancel_reason)
-        if news.is_overdue:
+        context = assignment.context
+        if update.cancel_reason is not None:
+            context.mark_cancelled(update.cancel_reason)
+        if update.is_overdue:
             context.mark_past_soft_timeout()
-        if news.lost_because is not None:
-            context.mark_lease_lost(news.lost_because)
-        elif news.renewed_at is not None and not news.failures:
-            context.mark_lease_regained(news.renewed_at)  # the worker knows what is lost
-        for _ in range(news.failures - context.renewals.failures):
+        if update.lost_because is not None:
+            context.mark_lease_lost(update.lost_because)
+        elif update.renewed_at is not None and not update.failures:
+            context.mark_lease_regained(update.renewed_at)  # the worker knows which leases are lost
+        for _ in range(update.failures - context.renewals.failures):
             context.mark_lease_in_doubt()
 
     # The main thread
@@ -219,7 +226,7 @@ class ChildMain:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Raise what was asked for, if the call that it is meant for still runs and is not in a region."""
+        """Raise a requested interrupt, if the call that it is meant for still runs and is not in a region."""
         if self._main_thread.is_hidden:
             return
         if self._current.cancel is None and (reason := self._current.take_reason()) is not None:
@@ -237,7 +244,7 @@ class ChildMain:
         self._progress_sink.begin(run.number, assignment.context)
         is_spent = False
         try:
-            # What a job sets in context variables is its own affair.
+            # Context variables that a job sets must not reach the next one.
             outcome = Context().run(self._outcome, invoke, assignment, run.memory)
         except BaseException as exc:  # a coroutine that has stopped its event loop, for example
             outcome, is_spent = Failed(attempt_error(exc)), True
@@ -249,14 +256,14 @@ class ChildMain:
 
     def _report(self, run: RunAttempt, outcome: Outcome, *, is_spent: bool) -> None:
         for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # it is the task's own now, and may be closed
+            with suppress(Exception):  # it belongs to the task, and may be closed
                 stream.flush()
         try:
             self._worker_connection.send(make_ended(run.number, outcome, resident_bytes(), is_spent))
         except OSError:
-            os._exit(ORPHANED)  # the task has closed what is ours
+            os._exit(ORPHANED)  # the task has closed our connection
         except Exception as exc:
-            # It is too large, or has a text that nobody can write; nothing of it was sent.
+            # It is too large, or has a text that cannot be encoded; nothing of it was sent.
             self._worker_connection.send(
                 make_ended(run.number, Failed(attempt_error(exc)), resident_bytes(), is_spent)
             )
@@ -271,13 +278,13 @@ class ChildMain:
         value: Any = None
         raised: BaseException | None = None
         with limit_address_space(memory):
-            # An interrupt is raised by the handler of a signal, on this very thread, and only while there is
-            # an assignment. Python runs handlers when a function begins, after a call and when a loop goes
+            # An interrupt is raised by the signal handler, on this very thread, and only while there is an
+            # assignment. Python runs handlers when a function begins, after a call and when a loop goes
             # round; between the end of this block and the line after it there is nothing of that kind.
             try:
                 self._current.assignment = assignment
                 self._update_context()
-                self._catch_up()  # asked before the job was taken
+                self._catch_up()  # requested before the job was taken
                 call = invoke.prepare(assignment)
                 value = call.func(*call.args, **call.kwargs)
             except BaseException as exc:
@@ -298,7 +305,7 @@ class ChildMain:
         current.cancel = lambda: loop.call_soon_threadsafe(stop)
         current.assignment = assignment
         self._update_context()
-        loop.call_soon(stop)  # asked before the job was taken
+        loop.call_soon(stop)  # requested before the job was taken
         try:
             with limit_address_space(memory):
                 return await invoke.run_coroutine(assignment)
@@ -308,5 +315,6 @@ class ChildMain:
 
 
 def _is_memory_error(outcome: Outcome) -> bool:
-    """By name, since libraries have errors of their own for it, derived from Python's."""
+    """Return whether the outcome is a memory error. By name, since libraries have errors of their own for it,
+    derived from Python's."""
     return isinstance(outcome, (Failed, Discarded)) and outcome.error.type.endswith("MemoryError")

@@ -1,4 +1,4 @@
-"""A worker's end of one isolated process: start it, talk to it, kill it, and say how it ended."""
+"""One isolated process, for its worker: start, messages, kill, and how it ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DYING_SECONDS: Final = 5.0
 CLOSED_POLLS: Final = 100
 CLOSED_POLL_SECONDS: Final = 0.01
 # The package is found where this worker has it; the program's own path comes with the first message. With -P
-# a `logging.py` in the present folder is not taken for the library's.
+# a `logging.py` in the current folder does not hide the library's.
 _START: Final = (
     "import sys; sys.path.append(sys.argv[1]); from forebay.worker.executors.child_main import main; main()"
 )
@@ -34,14 +34,14 @@ _ROOT: Final = str(Path(__file__).resolve().parents[3])
 
 
 class ChildGone(Exception):
-    """The process has ended, or says nothing more."""
+    """The process has ended, or has closed its connection."""
 
 
 class ChildProcess:
-    """Used by one thread alone, the one that made it: where there is a parent-death signal, it is the death
-    of that thread which sends it.
+    """One isolated process. Used only by the thread that created it: a parent-death signal is sent at the
+    death of that thread.
 
-    Never waits for a process that does not read: what it does not take is kept here.
+    Sending never waits for a process that does not read: unsent bytes are kept here.
     """
 
     def __init__(self, now: float) -> None:
@@ -51,8 +51,8 @@ class ChildProcess:
                 [sys.executable, "-P", "-c", _START, _ROOT, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                # A group of its own: what a task starts dies with it, and Ctrl-C in a terminal is the
-                # worker's affair.
+                # A process group of its own: processes that a task starts die with it, and only the worker
+                # hears Ctrl-C in a terminal.
                 start_new_session=True,
             )
         except BaseException:
@@ -78,17 +78,17 @@ class ChildProcess:
         return self._popen.pid
 
     def post(self, message: ToChild) -> None:
-        """Send as much as is taken now; the rest goes while `listen` waits."""
+        """Send as much as the socket takes now; the rest goes while `listen` waits."""
         self._unsent += encode_frame(message)
         self._flush()
 
     def listen(self, seconds: float, wake_receiver: socket.socket) -> list[FromChild]:
-        """What has come within this time, perhaps nothing; returns early when the bell rings. Raises Gone
-        when there is nothing more to come, and Garbled."""
+        """Return the messages that come within this time, perhaps none. Returns early at a wake-up. Raises
+        ChildGone when nothing more can come, and ProtocolError."""
         poller = poll()
         poller.register(self._socket, POLLIN | (POLLOUT if self._unsent else 0))
         poller.register(wake_receiver, POLLIN)
-        # Asked before the look into the socket: what a process has said before it died is heard.
+        # Checked before the socket is read: messages that a process has sent before it died are returned.
         has_ended = self.has_ended()
         poller.poll(0 if has_ended else max(seconds, 0) * 1_000)
         _drain_wakeups(wake_receiver)
@@ -99,19 +99,20 @@ class ChildProcess:
         return [from_child(body) for body in self._frames.feed(piece)]
 
     def has_ended(self) -> bool:
-        """Whether it is dead. It is not reaped yet, so its number still means this process and no other."""
+        """Return whether it is dead. It is not reaped yet, so its pid still means this process and no
+        other."""
         if self._popen.returncode is not None:
             return True
         try:
-            found = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        except ChildProcessError:  # somebody in this program waits for all children there are
+            exited = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        except ChildProcessError:  # this program waits for all children elsewhere
             self._is_reaped = True
             return True
-        return found is not None
+        return exited is not None
 
     def end(self) -> str:
-        """Kill it with everything that it has started, if it still lives; says how it has ended. Ending it
-        twice is fine."""
+        """Kill it with all processes that it has started, if it still lives, and return how it has ended.
+        Ending it twice is fine."""
         if self._popen.returncode is not None:
             return _describe_exit(self._popen.returncode)
         if self._is_silent and not self.has_ended():
@@ -124,7 +125,7 @@ class ChildProcess:
         return self._kill()
 
     def _kill(self) -> str:
-        if not self._is_reaped:  # else its number may be somebody else's by now
+        if not self._is_reaped:  # else its pid may belong to another process by now
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
         try:
@@ -136,7 +137,7 @@ class ChildProcess:
         return _describe_exit(status)
 
     def _wait_for_death(self) -> None:
-        # Looked at again and again, and not waited for: waiting would reap it, and its group is killed first.
+        # Polled and not waited for: waiting would reap it, and its process group is killed first.
         for _ in range(CLOSED_POLLS):
             if self.has_ended():
                 return
@@ -148,7 +149,7 @@ class ChildProcess:
                 sent = self._socket.send(self._unsent[:BUFFER])
             except BlockingIOError:
                 return
-            except OSError:  # it is gone, which `listen` finds out
+            except OSError:  # it is gone, which `listen` detects
                 self._unsent.clear()
                 return
             del self._unsent[:sent]
@@ -158,7 +159,7 @@ class ChildProcess:
             piece = self._socket.recv(BUFFER)
         except BlockingIOError:
             return b""
-        except OSError:  # reset: it died with something unread
+        except OSError:  # reset: it died with unread messages
             piece = b""
         self._is_silent = not piece
         return piece
@@ -176,5 +177,5 @@ def _describe_exit(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    perhaps = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
-    return f"the isolated process was killed by {name}{perhaps}"
+    hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
+    return f"the isolated process was killed by {name}{hint}"

@@ -1,4 +1,4 @@
-"""Coroutine tasks on one event loop in a thread of its own."""
+"""Event loop executor: coroutine tasks on one event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from forebay.worker.invoker import Invoker
 from forebay.worker.slots import Assignment, ExecutorKind
 
 BLOCKED_SECONDS: Final = 1.0
-SILENT_SECONDS: Final = 0.5  # a loop that has not answered for so long is held by a task
+SILENT_SECONDS: Final = 0.5  # a loop that has not answered for so long is blocked by a task
 MAX_LOOPS: Final = 16
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class LoopThread:
-    """One event loop on a thread of its own, with what waits for it.
+    """One event loop on a thread of its own, with the assignments that wait for it.
 
-    A coroutine that does not await holds its loop, and nobody can stop it. Where one does so beyond its time
-    limit the loop is retired: it gets no more jobs, and another loop begins. The coroutines on it go on when
+    A coroutine that does not await blocks its loop, and cannot be stopped. Where one does so beyond its time
+    limit the loop is retired: it gets no more jobs, and another loop starts. The coroutines on it go on when
     it does, and it ends with the last of them.
     """
 
@@ -39,7 +39,7 @@ class LoopThread:
     ) -> None:
         self.waiting: deque[Assignment] = deque()
         self.is_closed: bool = False
-        self.has_abandoned = False  # some coroutine on it was given up
+        self.has_abandoned = False  # some coroutine on it was abandoned
         self._pinged_at: float | None = None
         self._sleeping: deque[asyncio.Future[None]] = deque()
         self._consume = consume
@@ -58,7 +58,7 @@ class LoopThread:
         return not self._thread.is_alive()
 
     def call(self, callback: Callable[[], object]) -> None:
-        """On the loop's own thread, soon."""
+        """Call it on the loop's own thread, soon."""
         with suppress(RuntimeError):  # closed: all consumers have ended
             self.loop.call_soon_threadsafe(callback)
 
@@ -74,20 +74,20 @@ class LoopThread:
         self.call(answer)
 
     def is_blocked(self, now: float) -> bool:
-        """Whether it has not answered for a while."""
-        asked_at = self._pinged_at
-        return asked_at is not None and now - asked_at >= SILENT_SECONDS
+        """Return whether the loop has not answered for a while."""
+        pinged_at = self._pinged_at
+        return pinged_at is not None and now - pinged_at >= SILENT_SECONDS
 
     async def sleep(self) -> None:
-        bell = self.loop.create_future()
-        self._sleeping.append(bell)
-        await bell
+        wakeup = self.loop.create_future()
+        self._sleeping.append(wakeup)
+        await wakeup
 
     def wake(self) -> None:
         while self._sleeping:
-            bell = self._sleeping.popleft()
-            if not bell.done():
-                bell.set_result(None)
+            wakeup = self._sleeping.popleft()
+            if not wakeup.done():
+                wakeup.set_result(None)
                 return
 
     def wake_all(self) -> None:
@@ -95,7 +95,7 @@ class LoopThread:
             self.wake()
 
     def close(self) -> None:
-        """End the consumers, when nothing waits any more."""
+        """End the consumers, when no more jobs wait."""
         self.is_closed = True
         self.call(self.wake_all)
 
@@ -118,18 +118,18 @@ class LoopThread:
                 try:
                     self.loop.run_until_complete(main)
                 except BaseException:
-                    # A task of the job's own that ends with SystemExit stops the loop, and the job hears of
-                    # it when it awaits that task. Nothing else is hurt, so the loop goes on.
+                    # A task that the job has started and that ends with SystemExit stops the loop; the job
+                    # sees that when it awaits that task. Nothing else is hurt, so the loop goes on.
                     logger.exception("a coroutine has stopped the event loop; it goes on")
 
 
 class EventLoopExecutor:
     """A fixed number of consumer coroutines on one deque; no task object per job.
 
-    A task that blocks the loop delays the other coroutines, and nobody else: leases are renewed elsewhere.
+    A task that blocks the loop delays the other coroutines, and nothing else: leases are renewed elsewhere.
 
-    A consumer needs a place to run a job. There are as many places as consumers, so nobody waits for one,
-    unless coroutines still run on a loop that was retired: all loops together have these places.
+    A consumer needs a slot to run a job. There are as many slots as consumers, so no consumer waits for one,
+    unless coroutines still run on a retired loop: all loops together share these slots.
     """
 
     kind = ExecutorKind.COROUTINES
@@ -141,7 +141,7 @@ class EventLoopExecutor:
         self._now = clock.monotonic
         self._free_slots: list[None] = [None] * consumers
         self._has_guests = False
-        self._loops: list[LoopThread] = []  # the present one is the last
+        self._loops: list[LoopThread] = []  # the current one is the last
         self._numbers = count()
 
     def start(self) -> None:
@@ -152,44 +152,45 @@ class EventLoopExecutor:
         return self._loops[-1]
 
     def _start_loop(self) -> LoopThread:
-        lane = LoopThread(self._consume, self._consumers, next(self._numbers))
-        lane.start()
-        self._loops = [*self._loops, lane]
-        return lane
+        loop = LoopThread(self._consume, self._consumers, next(self._numbers))
+        loop.start()
+        self._loops = [*self._loops, loop]
+        return loop
 
     def _find_loop(self, slot: object) -> LoopThread | None:
-        """The loop on which this consumer runs; None if none does."""
+        """Return the loop on which this consumer runs; None if none does."""
         if not isinstance(slot, asyncio.Task):
             return None
         loop = slot.get_loop()
-        return next((lane for lane in self._loops if lane.loop is loop), None)
+        return next((loop_thread for loop_thread in self._loops if loop_thread.loop is loop), None)
 
     def submit(self, assignment: Assignment) -> None:
-        lane = self._current_loop
-        if lane.has_abandoned and lane.is_blocked(self._now()):
-            self._retire(lane)
-            lane = self._current_loop
-        lane.waiting.append(assignment)
-        lane.call(lane.wake)
+        loop = self._current_loop
+        if loop.has_abandoned and loop.is_blocked(self._now()):
+            self._retire(loop)
+            loop = self._current_loop
+        loop.waiting.append(assignment)
+        loop.call(loop.wake)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        lane = self._find_loop(assignment.slot)
-        if lane is not None:
-            lane.ping(lambda: _cancel(assignment, reason), self._now())
+        loop = self._find_loop(assignment.slot)
+        if loop is not None:
+            loop.ping(lambda: _cancel(assignment, reason), self._now())
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
-        """The outcome of an attempt that is settled without its coroutine; None if that has one itself."""
-        lane = self._find_loop(assignment.slot)
-        if lane is None or not assignment.give_up(reason):
+        """Return the outcome of an attempt that is settled without its coroutine; None if the coroutine has
+        one itself."""
+        loop = self._find_loop(assignment.slot)
+        if loop is None or not assignment.give_up(reason):
             return None
-        lane.has_abandoned = True
+        loop.has_abandoned = True
         return self._invoke.stopped_outcome(assignment)
 
     def replace(self, assignment: Assignment) -> bool:
-        """Let another consumer take the place of an abandoned one: on the same loop if that answers, else on
-        a new one. False if there cannot be a new one."""
-        lane = self._current_loop
-        if lane.has_abandoned and lane.is_blocked(self._now()) and not self._retire(lane):
+        """Replace an abandoned consumer: on the same loop if that answers, else on a new one. False if there
+        cannot be a new one."""
+        loop = self._current_loop
+        if loop.has_abandoned and loop.is_blocked(self._now()) and not self._retire(loop):
             return False
         if assignment.acquire_slot():
             self._free_slots.append(None)
@@ -197,9 +198,9 @@ class EventLoopExecutor:
         return True
 
     def _retire(self, loop: LoopThread) -> bool:
-        """Begin with a new loop. Not where hooks of the program have run on the present one: what they have
-        opened belongs to it, and its tasks would fail on another."""
-        self._loops = [one for one in self._loops if not one.is_over]
+        """Start a new loop. Not where hooks of the program have run on the current one: objects that they
+        have opened belong to it, and its tasks would fail on another."""
+        self._loops = [running for running in self._loops if not running.is_over]
         if self._has_guests or len(self._loops) >= MAX_LOOPS:
             return False
         try:
@@ -207,7 +208,7 @@ class EventLoopExecutor:
         except RuntimeError as exc:
             logger.error("no other event loop can be started now: %s", exc)
             return False
-        logger.error("an event loop is blocked by a task beyond its time limit; another one begins")
+        logger.error("an event loop is blocked by a task beyond its time limit; another one starts")
         with suppress(IndexError):  # it may wake up at this moment and take some itself
             while True:
                 new.waiting.append(loop.waiting.popleft())
@@ -217,30 +218,30 @@ class EventLoopExecutor:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine that is no job on this loop, and wait for it; not from the loop's own thread.
-        Raises RuntimeError if it cannot even begin, because a task that does not await holds the loop."""
+        Raises RuntimeError if it cannot even begin, because a task that does not await blocks the loop."""
         if not self._loops:
             raise RuntimeError("the event loop was not started")
         self._has_guests = True
-        begun = Event()
+        has_begun = Event()
 
         async def begin() -> Any:
-            begun.set()
+            has_begun.set()
             return await coroutine
 
         future = asyncio.run_coroutine_threadsafe(begin(), self._current_loop.loop)
-        if not begun.wait(BLOCKED_SECONDS):
+        if not has_begun.wait(BLOCKED_SECONDS):
             future.cancel()
             coroutine.close()
             raise RuntimeError(f"the event loop is blocked by a task, so {coroutine!r:.60} cannot run")
         return future.result()
 
     def close(self) -> None:
-        for lane in self._loops:
-            lane.close()
+        for loop in self._loops:
+            loop.close()
 
     async def _consume(self, loop: LoopThread) -> None:
-        """One consumer: if its job has set context variables it is followed by one that does not see them.
-        A coroutine's context is that of its task, so it takes a new task, and only then."""
+        """Run jobs. After a job that has set context variables another task goes on that does not see them: a
+        coroutine's context is that of its task."""
         while await asyncio.create_task(self._consume_until_touched(loop), context=Context()):
             pass
 
@@ -251,21 +252,21 @@ class EventLoopExecutor:
             if is_over:
                 return False
             self._free_slots.append(None)
-            if loop is not self._current_loop:  # the present loop may have waited for this place
+            if loop is not self._current_loop:  # the current loop may wait for this slot
                 self._current_loop.call(self._current_loop.wake)
             if has_context_leak():
                 return True
         return False
 
     async def _run_job(self, assignment: Assignment) -> bool:
-        """Run a job; false if this consumer was abandoned with it and another one has its place."""
+        """Run a job; false if this consumer was abandoned with it and another one has its slot."""
         outcome = await self._outcome(assignment)
         if assignment.conclude():
             self._inbox.put(assignment, outcome)
             return True
-        has_place = assignment.acquire_slot()
-        self._inbox.notify()  # the coordinator counts what it has abandoned
-        return has_place
+        has_slot = assignment.acquire_slot()
+        self._inbox.notify()  # the coordinator counts abandoned attempts
+        return has_slot
 
     async def _next(self, loop: LoopThread) -> Assignment | None:
         while True:
@@ -275,13 +276,14 @@ class EventLoopExecutor:
             elif self._acquire_slot():
                 try:
                     return loop.waiting.popleft()
-                except IndexError:  # this loop was just retired, and what waited is elsewhere
+                except IndexError:  # this loop was just retired, and its jobs have moved
                     self._free_slots.append(None)
                     continue
             await loop.sleep()
 
     def _acquire_slot(self) -> bool:
-        """One bytecode, since loops that were retired take and give back places on threads of their own."""
+        """Acquire a slot. One bytecode, since retired loops acquire and release slots on threads of their
+        own."""
         try:
             self._free_slots.pop()
         except IndexError:
@@ -290,7 +292,7 @@ class EventLoopExecutor:
 
     async def _outcome(self, assignment: Assignment) -> Outcome:
         now = self._now()
-        # With too little left of its lease somebody else may have the job already.
+        # With too little left of its lease another worker may have the job already.
         if now > assignment.start_by or not assignment.mark_started(now):
             return Interrupted(started=False)
         consumer = asyncio.current_task()
@@ -298,7 +300,7 @@ class EventLoopExecutor:
         try:
             return await self._invoke.run_coroutine(assignment)
         except BaseException:
-            return self._invoke.stopped_outcome(assignment)  # not even its error could be written down
+            return self._invoke.stopped_outcome(assignment)  # not even its error could be recorded
         finally:
             assignment.slot = None
             assignment.ended_at = self._now()
@@ -306,10 +308,10 @@ class EventLoopExecutor:
 
 
 async def _clear_cancellation(consumer: asyncio.Task[Any] | None) -> None:
-    """Only the job was to be cancelled; the consumer goes on with the next one.
+    """Clear the job's cancellation; the consumer goes on with the next job.
 
-    A job that cancels its own task and returns at once leaves a cancellation behind that would hit whatever
-    is awaited next: that is nothing, here.
+    A job that cancels its own task and returns at once leaves a cancellation behind. It would hit whatever is
+    awaited next; here that is nothing.
     """
     while consumer is not None and consumer.cancelling():
         with suppress(asyncio.CancelledError):
@@ -318,7 +320,7 @@ async def _clear_cancellation(consumer: asyncio.Task[Any] | None) -> None:
 
 
 def _cancel(assignment: Assignment, reason: BaseException) -> None:
-    """On the loop's own thread, so the seat cannot change hands in between."""
+    """Cancel the coroutine. On the loop's own thread, so the slot cannot change in between."""
     if isinstance(assignment.slot, asyncio.Task):
         if assignment.stopped_by is None:
             assignment.stopped_by = reason

@@ -1,4 +1,4 @@
-"""Which executor runs a task, and which of them the jobs of a queue will need."""
+"""Executor set: the executor of each task, and the kinds of tasks in each queue."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class ExecutorSet:
-    """The executors of one worker, by what its tasks are. `program` is the name `package.module:app` by which
-    isolated processes load the program; without one they go by the modules of its tasks."""
+    """The executors of one worker. `program` is the name `package.module:app` by which isolated processes
+    load the program; without one they use the modules of its tasks."""
 
     def __init__(
         self, registry: Registry, slots: Slots, inbox: Inbox, clock: Clock, *, program: str | None = None
@@ -58,8 +58,8 @@ class ExecutorSet:
         self._threads.start()
 
     def executor(self, task: str) -> Executor:
-        """What runs jobs of this task. The event loop starts with the first coroutine, the threads of
-        isolated tasks with the first of those."""
+        """Return the executor for jobs of this task. The event loop starts with the first coroutine, the
+        threads of isolated tasks with the first of those."""
         kind = self._kind(task)
         if kind is ExecutorKind.CALLS:
             return self._threads
@@ -91,32 +91,33 @@ class ExecutorSet:
         return self._loop
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine of the program's, a hook, on the event loop of its tasks, and wait for it."""
+        """Run a coroutine of the program, a hook, on the event loop of its tasks, and wait for it."""
         return self._ensure_loop().run(coroutine)
 
     def queue_kinds(self, queue: QueueName) -> ExecutorKinds:
-        """What sorts of tasks the queue holds, if some name it as their own; else all sorts there are."""
+        """Return the kinds of tasks in the queue, if some name it as their own; else all kinds of this
+        program."""
         names = list(self._registry)
-        here = [self._kind(name) for name in names if self._registry[name].queue == queue]
-        return frozenset(here or [self._kind(name) for name in names] or [ExecutorKind.CALLS])
+        own_kinds = [self._kind(name) for name in names if self._registry[name].queue == queue]
+        return frozenset(own_kinds or [self._kind(name) for name in names] or [ExecutorKind.CALLS])
 
     def _kind(self, task: str) -> ExecutorKind:
         if task not in self._registry:
             return ExecutorKind.CALLS
-        found = self._registry[task]
-        if found.execution_policy.isolated:
+        registered = self._registry[task]
+        if registered.execution_policy.isolated:
             return ExecutorKind.ISOLATED
-        return ExecutorKind.COROUTINES if found.is_async else ExecutorKind.CALLS
+        return ExecutorKind.COROUTINES if registered.is_async else ExecutorKind.CALLS
 
     def known_lanes(self) -> frozenset[str]:
-        """The gates that jobs may come from: what this program knows and can read."""
-        if len(self._registry) != self._known:  # tasks may be added at any time, and none is ever removed
+        """Return the lanes to claim from: those of tasks and payloads that this program knows."""
+        if len(self._registry) != self._known:  # tasks may be added at any time, and are never removed
             self._known = len(self._registry)
             self._lanes = lanes_for_program(self._registry, VERSION)
         return self._lanes
 
     def close(self) -> None:
-        """Start nothing more; does not wait for what runs, except that isolated processes are ended."""
+        """Start nothing more. Does not wait for running jobs, except that isolated processes are ended."""
         self._threads.close()
         if self._loop is not None:
             self._loop.close()

@@ -1,4 +1,5 @@
-"""Tasks in processes of their own, which can be killed: CPU-bound ones, and those that nobody trusts."""
+"""Isolated executor: tasks in processes of their own, which can be killed. For CPU-bound and for untrusted
+tasks."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ class ChildNotStarted(Exception):
 
 
 class IsolatedExecutor:
-    """A fixed number of threads on one queue, each with at most one process. It starts that when it has a job
-    for it, uses it again, and replaces it when it has grown old or large.
+    """A fixed number of threads on one queue, each with at most one process. A process is started with the
+    first job, used again, and replaced when it has grown old or large.
 
-    A process is started by the thread that uses it, because it dies with that thread.
+    The thread that uses a process starts it, because the process dies with that thread.
     """
 
     kind = ExecutorKind.ISOLATED
@@ -77,8 +78,8 @@ class IsolatedExecutor:
         self._closing = Event()
         self._process_slots = [ProcessSlot() for _ in range(size)]
         self._threads = [
-            Thread(target=self._work, args=[seat], name=f"forebay-isolated-{number}", daemon=True)
-            for number, seat in enumerate(self._process_slots)
+            Thread(target=self._work, args=[slot], name=f"forebay-isolated-{number}", daemon=True)
+            for number, slot in enumerate(self._process_slots)
         ]
 
     def start(self) -> None:
@@ -89,24 +90,24 @@ class IsolatedExecutor:
         self._waiting.put(assignment)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        """Have it asked; a time limit is not asked but kills, and so does the end of the grace."""
-        seat = assignment.slot
-        if isinstance(seat, ProcessSlot):
-            seat.request_stop(assignment, reason)
+        """Ask the task to stop. A time limit does not ask but kills, and so does the end of the grace."""
+        slot = assignment.slot
+        if isinstance(slot, ProcessSlot):
+            slot.request_stop(assignment, reason)
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
-        """Nothing here is ever given up: the process is killed, and that is the outcome."""
+        """Return None: the process is killed instead, and that is the outcome."""
         return None
 
     def replace(self, assignment: Assignment) -> bool:
         return False
 
     def close(self) -> None:
-        """Let the processes run their hooks and end, for a moment; what still runs there is killed."""
+        """Let the processes run their hooks and end, for a moment; then kill them."""
         self._closing.set()
-        for seat in self._process_slots:
+        for slot in self._process_slots:
             self._waiting.put(None)
-            seat.wake()
+            slot.wake()
         until = self._now() + CLOSE_SECONDS + TICK_SECONDS
         for thread in self._threads:
             if thread.is_alive() and thread is not current_thread():
@@ -130,7 +131,7 @@ class IsolatedExecutor:
             logger.error("an isolated process could not be started: %s", exc)
             return Failed(exc.error)
         except Exception as exc:
-            # A fault of our own must not end this thread, with which its process would die, and the slot.
+            # An error of our own must not end this thread, with which its process would die, and the slot.
             fields = job_fields(assignment.job)
             logger.exception("job %s, attempt %s, could not be run", *assignment.lease, extra=fields)
             self._kill(slot)
@@ -140,20 +141,20 @@ class IsolatedExecutor:
 
     def _run(self, slot: ProcessSlot, assignment: Assignment) -> Outcome:
         task = self._registry[assignment.job.task]
-        place = TaskModule(assignment.job.task, find_task_module(task).module)
+        location = TaskModule(assignment.job.task, find_task_module(task).module)
         if not self._is_in_time(assignment):
             return Interrupted(started=False)
-        process = self._ensure_process(slot, assignment, place)
+        process = self._ensure_process(slot, assignment, location)
         if process is None or not self._is_in_time(assignment):
             return Interrupted(started=False)
         slot.assign(assignment)
         if not assignment.mark_started(self._now()):
-            return Interrupted(started=False)  # the supervisor has given it back meanwhile
+            return Interrupted(started=False)  # the supervisor has returned it meanwhile
         self._invoke.announce(assignment)
         memory = task.execution_policy.memory_limit
         process.jobs += 1
-        process.post(RunAttempt(process.jobs, assignment.job, place, memory))
-        attending = ProcessAttempt(
+        process.post(RunAttempt(process.jobs, assignment.job, location, memory))
+        attempt = ProcessAttempt(
             slot,
             process,
             assignment,
@@ -164,13 +165,13 @@ class IsolatedExecutor:
             memory_limit=memory,
         )
         try:
-            return attending.wait_for_outcome()
+            return attempt.wait_for_outcome()
         finally:
             slot.release()
             assignment.ended_at = self._now()
 
     def _is_in_time(self, assignment: Assignment) -> bool:
-        """Whether enough is left of its lease; else somebody else may have the job already."""
+        """Return whether enough is left of its lease; otherwise another worker may have the job already."""
         return self._now() <= assignment.start_by
 
     # Processes
@@ -178,10 +179,11 @@ class IsolatedExecutor:
     def _ensure_process(
         self, slot: ProcessSlot, assignment: Assignment, location: TaskModule
     ) -> ChildProcess | None:
-        """A process that is ready; None if the job shall not begin any more. Raises ChildNotStarted."""
+        """Return a process that is ready; None if the job shall not begin any more. Raises
+        ChildNotStarted."""
         if slot.process is not None and not slot.process.has_ended():
             return slot.process
-        self._kill(slot)  # what had died since the last job harms nobody
+        self._kill(slot)  # a process that had died since the last job harms none
         try:
             slot.process = process = ChildProcess(self._now())
         except OSError as exc:
@@ -216,12 +218,12 @@ class IsolatedExecutor:
             raise ChildNotStarted(process_died_error(f"{process.end()} before it was ready")) from exc
         except ProtocolError as exc:
             raise ChildNotStarted(
-                process_died_error(f"the isolated process said what nobody understands: {exc}")
+                process_died_error(f"the isolated process sent an invalid message: {exc}")
             ) from exc
 
     def _replace_worn(self, slot: ProcessSlot) -> None:
-        """Part with a process that is dead, old or large; after one that did not start, wait. Nobody holds a
-        job meanwhile: what is submitted is taken by other threads or handed back."""
+        """Dismiss a process that is dead, old or large; after a failed start, wait. No job is held meanwhile:
+        submitted ones are taken by other threads or handed back."""
         process = slot.process
         if process is not None and (process.has_ended() or self._is_worn(process)):
             self._dismiss(slot)
@@ -238,7 +240,7 @@ class IsolatedExecutor:
         )
 
     def _dismiss(self, slot: ProcessSlot) -> None:
-        """Let it run its hooks and end; whoever takes long is killed."""
+        """Let it run its hooks and end; one that takes long is killed."""
         process = slot.process
         if process is not None and process.is_ready and not process.has_ended():
             process.post(Shutdown())

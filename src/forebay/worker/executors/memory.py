@@ -1,4 +1,4 @@
-"""How much memory a process takes, and how to keep a job within its limit."""
+"""Memory of processes: its size, and limits for a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE: Final = resource.getpagesize() if HAS_RESOURCE else 4_096
 
 
 def resident_bytes(pid: int | str = "self") -> int | None:
-    """Bytes in memory of a process; None where nobody says."""
+    """Return the resident bytes of a process; None where the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
@@ -31,24 +31,24 @@ def resident_bytes(pid: int | str = "self") -> int | None:
 
 
 def peak_resident_bytes() -> int:
-    """The most bytes that this process has ever had in memory; 0 where nobody says."""
+    """Return the peak of this process's resident bytes; 0 where the system does not tell."""
     if not HAS_RESOURCE:
         return 0
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1_024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1_024
 
 
 def _query_ps(pid: int) -> int | None:
-    """For systems without /proc."""
+    """Return the resident bytes on systems without /proc."""
     try:
-        told = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)  # noqa: S603, S607
-        return int(told.stdout) * 1_024
+        output = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], capture_output=True, check=False)  # noqa: S603, S607
+        return int(output.stdout) * 1_024
     except (OSError, ValueError):
         return None
 
 
 def out_of_memory(limit: int, traceback: str = "") -> AttemptError:
-    """What becomes of a job that needed more."""
+    """Return the error of a job that needed more memory than its limit."""
     return AttemptError(
         type="OutOfMemory", message=f"needed more than {limit / MB:g} MB", traceback=traceback
     )
@@ -56,26 +56,26 @@ def out_of_memory(limit: int, traceback: str = "") -> AttemptError:
 
 @contextmanager
 def limit_address_space(max_bytes: int | None) -> Iterator[None]:
-    """Let the process take at most this many more bytes of address space while the block lasts. Where the
-    system has no such limit nothing happens here: the worker watches what is resident."""
-    before = None if max_bytes is None else _limit(max_bytes)
+    """Let the process take at most this many more bytes of address space while the block lasts. Does nothing
+    where the system has no such limit: the worker watches the resident bytes."""
+    previous = None if max_bytes is None else _limit(max_bytes)
     try:
         yield
     finally:
-        if before is not None:
-            resource.setrlimit(resource.RLIMIT_AS, before)
+        if previous is not None:
+            resource.setrlimit(resource.RLIMIT_AS, previous)
 
 
 def _limit(max_bytes: int) -> tuple[int, int] | None:
     try:
-        taken = int(Path("/proc/self/statm").read_bytes().split()[0]) * _PAGE
-        before = resource.getrlimit(resource.RLIMIT_AS)
-        ceiling = taken + max_bytes
-        for one in before:
-            if one != resource.RLIM_INFINITY:
-                ceiling = min(ceiling, one)
-        # The soft limit alone, so that it can be taken back.
-        resource.setrlimit(resource.RLIMIT_AS, (ceiling, before[1]))
+        used = int(Path("/proc/self/statm").read_bytes().split()[0]) * _PAGE
+        previous = resource.getrlimit(resource.RLIMIT_AS)
+        ceiling = used + max_bytes
+        for limit in previous:
+            if limit != resource.RLIM_INFINITY:
+                ceiling = min(ceiling, limit)
+        # The soft limit alone, so that it can be raised again.
+        resource.setrlimit(resource.RLIMIT_AS, (ceiling, previous[1]))
     except (OSError, ValueError, IndexError):
         return None
-    return before
+    return previous

@@ -1,7 +1,7 @@
-"""What a worker and its isolated processes say to each other, and how it is framed.
+"""Messages between a worker and its isolated processes, and their framing.
 
-Each message is a struct as msgpack behind its length. Nothing is pickled: what comes from a process that may
-run untrusted code is read as plain data and checked, and what cannot be read ends that process.
+Each message is a struct as MessagePack behind its length. Nothing is pickled. Bytes of a process that may run
+untrusted code are decoded as plain data and checked; invalid ones end that process.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _KINDS: Final[dict[str, type[Any]]] = {
 
 
 class ProtocolError(Exception):
-    """What came is no message of ours."""
+    """The bytes are not a valid message."""
 
 
 # From the worker
 
 
 class StartChild(msgspec.Struct, frozen=True, tag=True):
-    """The first message: where the program is, and which task the first job will ask for."""
+    """The first message: where the program is, and the task of the first job."""
 
     origin: ProgramOrigin
     place: TaskModule
 
 
 class RunAttempt(msgspec.Struct, frozen=True, tag=True):
-    """Run one attempt, the process's n-th; all that is said of it carries that number. `job` is a `Job`,
-    which comes out as its fields."""
+    """Run one attempt, the n-th of the process; all messages about it carry that number. `job` is a `Job`,
+    which is decoded as its fields."""
 
     number: int
     job: Any
@@ -61,7 +61,7 @@ class RunAttempt(msgspec.Struct, frozen=True, tag=True):
 
 
 class ContextUpdate(msgspec.Struct, frozen=True, tag=True):
-    """What the attempt's context should know by now."""
+    """State of the attempt's context in the worker."""
 
     cancel_reason: str | None = None
     is_overdue: bool = False
@@ -71,16 +71,15 @@ class ContextUpdate(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
-    """Stop this attempt; who does not listen is killed."""
+    """Stop this attempt; one that does not listen is killed."""
 
     lease: Lease
     reason: str
 
 
 class StepReply(msgspec.Struct, frozen=True, tag=True):
-    """To `SaveStep` and `LoadSteps`: the results of steps by name; why a step was refused; why nobody could
-    look,
-    now or at all."""
+    """Reply to `SaveStep` and `LoadSteps`: the results of steps by name, why a step was refused, or why the
+    store could not be read, now or at all."""
 
     number: int
     steps: dict[str, bytes] = {}
@@ -97,19 +96,19 @@ class Shutdown(msgspec.Struct, frozen=True, tag=True):
 
 
 class ChildReady(msgspec.Struct, frozen=True, tag=True):
-    """The program is loaded and its hooks have run. `resident` is how many bytes that took."""
+    """The program is loaded and its hooks have run. `resident` is the bytes that it takes."""
 
     resident: int | None
 
 
 class ChildBroken(msgspec.Struct, frozen=True, tag=True):
-    """It cannot run anything, and ends."""
+    """The process cannot run anything, and ends."""
 
     error: AttemptError
 
 
 class ProgressReported(msgspec.Struct, frozen=True, tag=True):
-    """The task has told something about itself."""
+    """The task has reported progress or logged a line."""
 
     run: int
     progress: Progress | None = None
@@ -117,7 +116,7 @@ class ProgressReported(msgspec.Struct, frozen=True, tag=True):
 
 
 class SaveStep(msgspec.Struct, frozen=True, tag=True):
-    """A step is done: answer when it is kept."""
+    """A step is done; reply when it is stored."""
 
     run: int
     number: int
@@ -125,15 +124,15 @@ class SaveStep(msgspec.Struct, frozen=True, tag=True):
 
 
 class LoadSteps(msgspec.Struct, frozen=True, tag=True):
-    """Which steps have earlier attempts done?"""
+    """Return the steps of earlier attempts."""
 
     run: int
     number: int
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
-    """The attempt is over. `outcome` is an `Outcome`, which comes out as its fields; `is_spent` says that the
-    process should not be used again."""
+    """The attempt has ended. `outcome` is an `Outcome`, which is decoded as its fields; `is_spent` means that
+    the process should not be used again."""
 
     run: int
     kind: str
@@ -150,37 +149,37 @@ _FROM_CHILD: Final[msgspec.msgpack.Decoder[FromChild]] = msgspec.msgpack.Decoder
 
 
 def encode_frame(message: ToChild | FromChild) -> bytes:
-    """A message as it is sent; raises PayloadError if it is too large."""
+    """Encode a message with its length; raises PayloadError if it is too large."""
     body = msgspec.msgpack.encode(message)
     if len(body) > MAX_FRAME:
-        raise PayloadError(f"{len(body):,} bytes are too many to hand over; the limit is {MAX_FRAME:,}")
+        raise PayloadError(f"{len(body):,} bytes are too many to pass on; the limit is {MAX_FRAME:,}")
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader:
-    """Puts together what comes in pieces."""
+    """Joins pieces of the stream to frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """The bodies that are whole now; raises Garbled for a length that nobody sends."""
+        """Return the bodies that are complete now; raises ProtocolError for an impossible length."""
         self._buffer += piece
         bodies = []
         while len(self._buffer) >= _LENGTH.size:
             [length] = _LENGTH.unpack_from(self._buffer)
             if length > MAX_FRAME:
                 raise ProtocolError(f"a message of {length:,} bytes is announced")
-            end = _LENGTH.size + length
-            if len(self._buffer) < end:
+            frame_end = _LENGTH.size + length
+            if len(self._buffer) < frame_end:
                 break
-            bodies.append(bytes(self._buffer[_LENGTH.size : end]))
-            del self._buffer[:end]
+            bodies.append(bytes(self._buffer[_LENGTH.size : frame_end]))
+            del self._buffer[:frame_end]
         return bodies
 
 
 def from_child(body: bytes) -> FromChild:
-    """A message of an isolated process; raises Garbled."""
+    """Decode a message of an isolated process; raises ProtocolError."""
     try:
         return _FROM_CHILD.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -188,7 +187,7 @@ def from_child(body: bytes) -> FromChild:
 
 
 def to_child(body: bytes) -> ToChild:
-    """A message of the worker, which is trusted."""
+    """Decode a message of the worker, which is trusted."""
     return _TO_CHILD.decode(body)
 
 
@@ -197,18 +196,18 @@ def make_ended(run: int, outcome: Outcome, resident: int | None, is_spent: bool)
 
 
 def outcome_of(message: AttemptEnded) -> Outcome:
-    """What has become of the attempt; raises Garbled for what cannot be."""
+    """Decode the outcome of the attempt; raises ProtocolError for an invalid one."""
     try:
         if message.kind == Completed.__name__:
             return _parse_completed(message.outcome)
         outcome: Outcome = msgspec.convert(message.outcome, _KINDS[message.kind])
         return outcome
     except (KeyError, TypeError, AttributeError, ValueError) as exc:  # InvalidJob is a ValueError
-        raise ProtocolError(f"an outcome that cannot be: {exc!s:.120}") from exc
+        raise ProtocolError(f"an invalid outcome: {exc!s:.120}") from exc
 
 
 def _parse_completed(fields: dict[str, Any]) -> Completed:
     result = msgspec.convert(fields["result"], bytes | None)
-    follow_ups = tuple(job_from_dict(NewJob, one) for one in fields["follow_ups"])
+    follow_ups = tuple(job_from_dict(NewJob, job) for job in fields["follow_ups"])
     is_in_caller_tx = msgspec.convert(fields["is_in_caller_tx"], bool)
     return Completed(result, follow_ups, is_in_caller_tx, msgspec.convert(fields["cost"], int | None))

@@ -1,4 +1,4 @@
-"""Watching over one attempt in an isolated process until it has an outcome, by its own word or by force."""
+"""One attempt in an isolated process, watched until it has an outcome, by itself or by force."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from forebay.worker.invoker import Invoker, JobTimeout, WorkerStopping
 from forebay.worker.slots import Assignment
 
 TICK_SECONDS: Final = 0.2
-# Shorter than the worker waits for what it has interrupted, so that the outcome is still written.
+# Shorter than the worker waits for interrupted jobs, so that the outcome is still written.
 STOP_GRACE_SECONDS: Final = 2.0
 
 
 class ProcessSlot:
-    """One thread with its process, and what runs there now. Whoever asks it to stop holds the lock."""
+    """One thread with its process, and the attempt that runs there now. Requests to stop it hold the lock."""
 
     def __init__(self) -> None:
         self.lock: Lock = Lock()
@@ -58,7 +58,7 @@ class ProcessSlot:
             assignment.slot = self
 
     def release(self) -> None:
-        """From here on nobody can ask what has run here to stop."""
+        """Clear the slot: from here on its attempt cannot be asked to stop."""
         with self.lock:
             if self.assignment is not None:
                 self.assignment.slot = None
@@ -75,13 +75,13 @@ class ProcessSlot:
         self.wake()
 
     def take_stop_requests(self) -> list[BaseException]:
-        """What it was asked since the last look."""
+        """Return the requests since the last call."""
         with self.lock:
-            asked, self._stop_requests = self._stop_requests, []
-        return asked
+            requests, self._stop_requests = self._stop_requests, []
+        return requests
 
     def wake(self) -> None:
-        """Have the thread look around. A bell that rings already needs no more."""
+        """Wake the thread. If the socket is full, a wake-up is pending already."""
         with suppress(OSError):
             self._wake_sender.send(b"!")
 
@@ -91,9 +91,9 @@ class ProcessSlot:
 
 
 class ProcessAttempt:
-    """One attempt that a process has been told to run. Used by the seat's own thread.
+    """One attempt that a process was told to run. Used by the slot's own thread.
 
-    Nothing here waits for the coordinator, which may be held up by a store: the time limit and the grace of a
+    Nothing here waits for the coordinator, which may be held up by a store. The time limit and the grace of a
     job that was asked to stop are kept by this thread alone.
     """
 
@@ -129,7 +129,7 @@ class ProcessAttempt:
         try:
             while True:
                 for message in self._process.listen(self._poll_seconds(), self._slot.wake_receiver):
-                    # A thread that an earlier job has left behind may still talk.
+                    # A thread that an earlier job has left behind may still report.
                     if isinstance(message, (ChildReady, ChildBroken)) or message.run != self._run_number:
                         continue
                     if isinstance(message, AttemptEnded):
@@ -142,7 +142,7 @@ class ProcessAttempt:
             return self._outcome_of_death(self._process.end())
         except ProtocolError as exc:
             self._process.end()
-            return self._outcome_of_death(f"the isolated process said what nobody understands: {exc}")
+            return self._outcome_of_death(f"the isolated process sent an invalid message: {exc}")
 
     def _poll_seconds(self) -> float:
         return min(TICK_SECONDS, min(self._timeout_at, self._kill_at) - self._now())
@@ -154,27 +154,27 @@ class ProcessAttempt:
         return outcome
 
     def _handle(self, message: ProgressReported | SaveStep | LoadSteps) -> None:
-        """What the task says on its way goes where the words of all tasks go."""
+        """Pass the task's progress on to the buffer of all tasks."""
         context = self._assignment.context
-        voice = context.progress_sink
-        if isinstance(message, ProgressReported) and voice is not None:
-            for what in (message.progress, message.line):
-                if what is not None:
-                    voice.add(context, what)
+        sink = context.progress_sink
+        if isinstance(message, ProgressReported) and sink is not None:
+            for item in (message.progress, message.line):
+                if item is not None:
+                    sink.add(context, item)
         elif isinstance(message, SaveStep):
-            self._save_step(message, voice)
+            self._save_step(message, sink)
         elif isinstance(message, LoadSteps):
-            # On a thread of its own: a store may keep us waiting, and this one has a time limit to watch.
-            recall = Thread(
-                target=self._load_steps, args=[message.number, voice], name="forebay-recall", daemon=True
+            # On a thread of its own: a store call may take long, and this thread has a time limit to watch.
+            loader = Thread(
+                target=self._load_steps, args=[message.number, sink], name="forebay-recall", daemon=True
             )
-            recall.start()
+            loader.start()
 
     def _save_step(self, message: SaveStep, sink: ProgressSink | None) -> None:
         if sink is None:
             self._enqueue_reply(StepReply(message.number))
             return
-        # The answer comes on another thread, perhaps before `keep` has returned; that only rings the bell.
+        # The answer comes on another thread, perhaps before `save_step` has returned; it only wakes this one.
         pending = sink.save_step(self._assignment.context, message.step, self._slot.wake)
         self._pending_steps.append((message.number, pending))
 
@@ -185,26 +185,26 @@ class ProcessAttempt:
         except StoreUnavailable as exc:
             self._enqueue_reply(StepReply(number, unavailable=str(exc)))
         except Exception as exc:
-            # Whatever it is, the task waits for an answer, and raises it.
+            # Whatever it is, the task waits for a reply, and raises it.
             self._enqueue_reply(StepReply(number, error=f"{type(exc).__name__}: {exc}"))
 
     def _enqueue_reply(self, reply: StepReply) -> None:
-        """From any thread; the seat's own one sends it."""
+        """Enqueue a reply, from any thread; the slot's own thread sends it."""
         self._replies.put(reply)
         self._slot.wake()
 
     def _send_updates(self) -> None:
-        """Pass on what this attempt should know, and whether it shall stop."""
-        asked = self._slot.take_stop_requests()
+        """Send the state of the context, replies, and requests to stop."""
+        requests = self._slot.take_stop_requests()
         self._send_context_update()
         while not self._replies.empty():
             self._process.post(self._replies.get())
-        for kept in self._pending_steps[:]:
-            if kept[1].wait(0):
-                self._pending_steps.remove(kept)
-                self._process.post(StepReply(kept[0], refused=kept[1].refusal))
+        for pending in self._pending_steps[:]:
+            if pending[1].wait(0):
+                self._pending_steps.remove(pending)
+                self._process.post(StepReply(pending[0], refused=pending[1].refusal))
         now = self._now()
-        for reason in asked:
+        for reason in requests:
             if isinstance(reason, JobTimeout):
                 self._timeout_at = now
                 continue
@@ -216,19 +216,20 @@ class ProcessAttempt:
     def _send_context_update(self) -> None:
         context = self._assignment.context
         renewals = context.renewals
-        news = ContextUpdate(
+        update = ContextUpdate(
             cancel_reason=context.cancel_reason,
             is_overdue=context.is_past_soft_timeout,
             renewed_at=renewals.renewed_at,
             failures=renewals.failures,
             lost_because=renewals.lost_because,
         )
-        if news != self._sent_update:
-            self._sent_update = news
-            self._process.post(news)
+        if update != self._sent_update:
+            self._sent_update = update
+            self._process.post(update)
 
     def _kill_if_over_limit(self) -> Outcome | None:
-        """The outcome of an attempt that has used up its time or its memory; the process is dead then."""
+        """Return the outcome of an attempt that has used up its time or its memory; the process is dead
+        then."""
         now = self._now()
         if now >= self._timeout_at:
             limit = (self._assignment.job.timeout_ms or 0) / 1_000
@@ -241,17 +242,17 @@ class ProcessAttempt:
         return None
 
     def _kill(self, reason: BaseException) -> Outcome:
-        with self._slot.lock:  # first: who asks while it dies is too late
+        with self._slot.lock:  # first: a request that comes while it dies is too late
             if self._assignment.stopped_by is None:
                 self._assignment.stopped_by = reason
         self._process.end()
         return self._invoke.stopped_outcome(self._assignment)
 
     def _has_grown(self, memory: int) -> bool:
-        """Whether it has taken more than it may. Where address space can be limited that comes first, and the
-        task hears of it as a MemoryError."""
-        before, taken = self._process.resident, resident_bytes(self._process.pid)
-        return before is not None and taken is not None and taken > before + memory
+        """Return whether it has taken more memory than allowed. Where address space can be limited, that
+        limit comes first, and the task gets a MemoryError."""
+        before, resident = self._process.resident, resident_bytes(self._process.pid)
+        return before is not None and resident is not None and resident > before + memory
 
     def _outcome_of_death(self, description: str) -> Outcome:
         if self._assignment.stopped_by is not None:

@@ -1,4 +1,4 @@
-"""In an isolated process: load the program again and find the app that has a task."""
+"""Loading of the program in an isolated process: find the app that has a task."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ProgramLoader:
         self._app: Forebay | None = None
 
     def app(self, location: TaskModule) -> Forebay:
-        """The app that has this task, loaded with the first job and found again for the others; raises
+        """Return the app that has this task, loaded with the first job and found again for the others. Raises
         ConfigError if there is none, and whatever importing the program raises."""
         if self._app is None:
             self._restore_environment()
             self._app = self._load_app() if self._origin.app else self._find_app(location)
             if not self._app.engine.features.is_shared:
-                # What this process would store there nobody else could see.
+                # What this process stored there would be invisible to all others.
                 vars(self._app.engine).update(store=_refuse, reader=_refuse)
         if location.task not in self._app.registry:
             self._load_module(location.module)  # registered by a module that the others do not import
@@ -40,31 +40,31 @@ class ProgramLoader:
 
     def _restore_environment(self) -> None:
         if self._origin.folder is not None:
-            with suppress(OSError):  # it is gone; what is elsewhere can be imported all the same
+            with suppress(OSError):  # it was removed; other folders can be imported from all the same
                 os.chdir(self._origin.folder)
         sys.path[:] = self._origin.path
         sys.argv[:] = self._origin.argv
 
     def _load_app(self) -> Forebay:
         module, _, name = (self._origin.app or "").partition(":")
-        found = getattr(import_module(module), name, None)
-        if not isinstance(found, Forebay):
+        app = getattr(import_module(module), name, None)
+        if not isinstance(app, Forebay):
             raise ConfigError(f"{self._origin.app} is no Forebay app in the isolated process")
-        return found
+        return app
 
     def _find_app(self, location: TaskModule) -> Forebay:
         self._load_module(location.module)
-        # By looking through everything that lives: an app need not have a name in any module. By type alone,
-        # since `isinstance` asks objects for their class, and some answer with surprises.
-        found: Forebay
-        for found in (one for one in gc.get_objects() if issubclass(type(one), Forebay)):
-            if location.task in found.registry:
-                return found
+        # By a scan of all living objects: an app need not have a name in any module. By type alone, since
+        # `isinstance` asks objects for their class, and some answer with surprises.
+        app: Forebay
+        for app in (instance for instance in gc.get_objects() if issubclass(type(instance), Forebay)):
+            if location.task in app.registry:
+                return app
         raise _missing_error(location)
 
     def _load_module(self, name: str) -> None:
-        """Import a module. The one that is run as a program is loaded under its real name, so what its guard
-        `if __name__ == "__main__":` protects is not run again."""
+        """Import a module. The one that is run as a program is loaded under its real name, so its code below
+        the guard `if __name__ == "__main__":` is not run again."""
         origin = self._origin
         if name != "__main__":
             import_module(name)
@@ -85,7 +85,7 @@ def _refuse() -> NoReturn:
 def _load_file(name: str, file: str) -> ModuleType:
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"{file} cannot be loaded as a module, and isolated tasks live in it")
+        raise ConfigError(f"{file} cannot be loaded as a module, and isolated tasks are defined in it")
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -98,8 +98,7 @@ def _load_file(name: str, file: str) -> ModuleType:
 
 def _missing_error(location: TaskModule) -> ConfigError:
     return ConfigError(
-        f"task {location.task} is not there after importing {location.module} in the isolated "
-        f"process: make the "
-        "app and its isolated tasks where the module is imported, not in a function that is called later or "
-        'under `if __name__ == "__main__":`'
+        f"task {location.task} is not registered after importing {location.module} in the isolated process: "
+        "make the app and its isolated tasks where the module is imported, not in a function that is called "
+        'later or under `if __name__ == "__main__":`'
     )

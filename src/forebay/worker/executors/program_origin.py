@@ -1,4 +1,4 @@
-"""Where an isolated process finds the tasks of the program that started it."""
+"""Origin of a program: where an isolated process finds its modules and tasks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from forebay.telemetry.logs import LogConfig, current_log_config
 
 
 class TaskModule(msgspec.Struct, frozen=True):
-    """The module that a task's function comes from. Importing it is what registers the task."""
+    """The module of a task's function. Importing it registers the task."""
 
     task: str
     module: str
 
 
 class ProcessIdentity:
-    """What this process is. One for all of it, since the program's own code, which is imported again in an
-    isolated process, holds nothing of ours that could tell it."""
+    """Whether this process is isolated. One for the whole process: the program's own code, which is imported
+    again in an isolated process, has no reference to anything of ours."""
 
     is_isolated = False
 
@@ -31,10 +31,10 @@ class ProcessIdentity:
 class ProgramOrigin(msgspec.Struct, frozen=True, kw_only=True):
     """A program, for a process that is to load it again.
 
-    `app` is the name `package.module:app` that a worker program was given; an embedded worker has none, and
+    `app` is the name `package.module:app` that a worker program was given. An embedded worker has none, and
     its tasks are found through the modules of their functions. `main` is the module that is run as a program,
     by its real name, and `main_file` its file where it cannot be imported by that name. `folder` is where the
-    program was when its worker started; a task may have gone elsewhere since.
+    program was when its worker started; a task may have changed the folder since.
     """
 
     app: str | None
@@ -47,7 +47,7 @@ class ProgramOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def present_folder() -> str | None:
-    """Where this process is; None if that folder was removed."""
+    """Return the current folder of this process; None if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -61,15 +61,15 @@ def origin_of_this_program(app: str | None, folder: str | None) -> ProgramOrigin
         main=main,
         main_file=file,
         folder=folder,
-        # An empty entry means the present folder, which may be another by then.
-        path=tuple(one or folder or "" for one in sys.path),
+        # An empty entry means the current folder, which may have changed by then.
+        path=tuple(entry or folder or "" for entry in sys.path),
         argv=tuple(sys.argv),
         logs=current_log_config(),
     )
 
 
 def _find_main() -> tuple[str | None, str | None]:
-    """The real name of the module that is run as a program, and its file unless it can be imported."""
+    """Return the real name of the module that is run as a program, and its file unless it can be imported."""
     main = sys.modules["__main__"]
     spec, file = main.__spec__, getattr(main, "__file__", None)
     if spec is not None:
@@ -94,8 +94,8 @@ def check_not_isolated() -> None:
 
 
 def check_loadable(registry: Registry) -> None:
-    """Raise ConfigError for a task that no other process could find. What only importing the program again
-    can tell is told by the first job."""
+    """Raise ConfigError for a task that no other process could find. An error that only an import of the
+    program shows is reported by the first job."""
     main, _ = _find_main()
     for name in registry:
         task = registry[name]

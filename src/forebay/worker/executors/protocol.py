@@ -1,4 +1,4 @@
-"""What the coordinator asks of whatever runs calls."""
+"""Executor protocol: the calls that the coordinator makes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.outcome import Outcome
 from forebay.worker.slots import Assignment, ExecutorKind
 
-# Which kinds of tasks wait in a queue.
+# The kinds of tasks that wait in a queue.
 ExecutorKinds: TypeAlias = frozenset[ExecutorKind]
 
 
@@ -17,41 +17,41 @@ class Executor(Protocol):
 
     @property
     def kind(self) -> ExecutorKind:
-        """Whose slots it uses."""
+        """The kind whose slots it uses."""
         ...
 
     def start(self) -> None: ...
 
     def submit(self, assignment: Assignment) -> None:
-        """Run it as soon as there is a slot, unless somebody else takes its ticket first."""
+        """Run it as soon as there is a slot, unless it is acquired by another thread first."""
         ...
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        """Ask a running assignment to stop; it may take its time, or never listen. Sets its `stopped_by`
-        once it has been told; a request that comes too early or too late is dropped."""
+        """Ask a running assignment to stop; it may take its time, or never listen. Sets its `stopped_by` once
+        it was interrupted; a request that comes too early or too late is dropped."""
         ...
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
-        """Give up a running assignment whose time is over, so that it can be settled: its outcome, or None if
-        it tells one itself or has none yet. What its code does later is dropped."""
+        """Abandon a running assignment whose time is over, so that it can be settled. Return its outcome, or
+        None if it reports one itself or has none yet. Later results of its code are dropped."""
         ...
 
     def replace(self, assignment: Assignment) -> bool:
-        """Let another thread take the place of an assignment that was given up; whether one could."""
+        """Replace the thread of an assignment that was abandoned; return whether that was possible."""
         ...
 
     def close(self) -> None:
-        """Start nothing more; does not wait for what runs."""
+        """Start nothing more; does not wait for running jobs."""
         ...
 
 
 class Executors(Protocol):
-    """Which executor runs what."""
+    """The executors of a worker."""
 
     def executor(self, task: str) -> Executor: ...
 
     def queue_kinds(self, queue: QueueName) -> ExecutorKinds: ...
 
     def known_lanes(self) -> frozenset[str] | None:
-        """The gates that jobs may come from; None for all, with tasks that nobody knows."""
+        """Return the lanes to claim from; None for all, also with unknown tasks."""
         ...

@@ -1,4 +1,4 @@
-"""A task thread as the regions of `forebay.interrupts` see it: it hides while it is in one."""
+"""Task thread for the regions of `forebay.interrupts`: it is hidden while it is in one."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class TaskThread:
 
     def interrupt(self, kind: type[BaseException]) -> None:
         """Raise in the thread at once, or at the end of its region. To be called by another thread."""
-        # Under the lock, so that the thread does not look for what was deferred between these two lines.
+        # Under the lock, so that the thread does not check for a deferred interrupt between these two lines.
         with self._lock:
             if not self._raise_in(self._target, kind):
                 self._deferred = kind
 
     def start_over(self) -> None:
-        """Be visible, with nothing deferred. For the thread itself, while nobody interrupts it."""
+        """Be visible, with nothing deferred. For the thread itself, while no other thread interrupts it."""
         self.depth, self._deferred = 0, None
         self._target.value = self._id
 
-    # What regions call
+    # Called by regions
 
     def hold(self) -> None:
         self._target.value = _HIDDEN
@@ -75,4 +75,4 @@ class TaskThread:
 
 
 def _check_for_interrupts() -> None:
-    """CPython checks when a function begins."""
+    """Do nothing: CPython checks when a function begins."""

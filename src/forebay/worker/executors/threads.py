@@ -1,4 +1,4 @@
-"""Blocking tasks on long-lived threads."""
+"""Thread executor: blocking tasks on long-lived threads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from forebay.worker.inbox import Inbox
 from forebay.worker.invoker import Invoker, TaskInvocation
 from forebay.worker.slots import Assignment, ExecutorKind
 
-# A task that forks comes back in both processes. In the copy there is no coordinator to report to, and a
-# thread that waited for the next job there would keep it alive for ever, with the locks that both share.
+# A task that forks returns in both processes. In the copy there is no coordinator to report to. A thread that
+# waited for the next job there would keep it alive for ever, with the locks that both share.
 _executors: Final[WeakSet[ThreadExecutor]] = WeakSet()
 
 _CALLS_ON_ALL: Final = sys.version_info < (3, 13)
@@ -61,17 +61,17 @@ class ThreadSlot:
         self.assignment: Assignment | None = None
         self.raising: list[None] = []
         self.task_thread: TaskThread = TaskThread(_raise_in)
-        self.is_in_hook = False  # see `_repeat_swallowed_interrupts`
+        self.is_in_hook: bool = False  # see `_repeat_swallowed_interrupts`
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
         """Raise in the thread while it runs this assignment. To be called by another thread."""
         self.raising.append(None)
         try:
-            # The thread may just be leaving this job for the next one, which must not be hit.
+            # The thread may be leaving this job for the next one, which must not be hit.
             if self.assignment is assignment:
                 if assignment.stopped_by is None:
                     assignment.stopped_by = reason
-                self.task_thread.interrupt(type(reason))  # not while it is in code of ours
+                self.task_thread.interrupt(type(reason))  # deferred while it is in code of ours
         finally:
             self.raising.pop()
 
@@ -92,24 +92,24 @@ _current: Final = _CurrentSlot()
 def _repeat_swallowed_interrupts() -> None:
     """Raise an interrupt again that hit a finalizer or a callback of the garbage collector.
 
-    Python reports such an exception to `sys.unraisablehook` and goes on, so the task would never hear of it.
-    A thread of its own raises it anew, once this one has left the hook: an exception there is lost as well.
+    Python reports such an exception to `sys.unraisablehook` and goes on, so the task would never see it.
+    Another thread raises it again, once this one has left the hook: an exception there is lost as well.
     """
-    others = sys.unraisablehook
-    if getattr(others, "repeats_interrupts", False):
+    previous = sys.unraisablehook
+    if getattr(previous, "repeats_interrupts", False):
         return
 
     def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        seat = _current.slot
-        assignment = None if seat is None else seat.assignment
+        slot = _current.slot
+        assignment = None if slot is None else slot.assignment
         reason = None if assignment is None else assignment.stopped_by
-        if seat is None or assignment is None or reason is None or unraisable.exc_type is not type(reason):
-            others(unraisable)
+        if slot is None or assignment is None or reason is None or unraisable.exc_type is not type(reason):
+            previous(unraisable)
             return
-        seat.is_in_hook = True
-        start_new_thread(seat.repeat, (assignment, reason))  # a `Thread` would wait here until it runs
+        slot.is_in_hook = True
+        start_new_thread(slot.repeat, (assignment, reason))  # a `Thread` would wait here until it runs
         # CPython does not check between this line and the end of the hook.
-        seat.is_in_hook = False
+        slot.is_in_hook = False
 
     hook.repeats_interrupts = True  # type: ignore[attr-defined]
     sys.unraisablehook = hook
@@ -118,8 +118,8 @@ def _repeat_swallowed_interrupts() -> None:
 class ThreadExecutor:
     """A fixed number of threads on one queue; no future and no timer per job.
 
-    A thread cannot be killed. One whose attempt was settled without it is abandoned: another thread takes its
-    place, and it ends as soon as its call returns.
+    A thread cannot be killed. One whose attempt was settled without it is abandoned: another thread replaces
+    it, and it ends as soon as its call returns.
     """
 
     kind = ExecutorKind.CALLS
@@ -128,7 +128,7 @@ class ThreadExecutor:
         self._invoke = invoke
         self._inbox = inbox
         self._now = clock.monotonic
-        self.is_copy = False  # made by a fork
+        self.is_copy = False  # created by a fork
         self._waiting: SimpleQueue[Assignment | None] = SimpleQueue()
         self._size = threads
         self._missing = threads  # threads that are to be started
@@ -147,20 +147,21 @@ class ThreadExecutor:
         self._waiting.put(assignment)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        """Raise at the thread's next bytecode. Code that waits in C hears of it when it comes back."""
-        seat = assignment.slot
-        if isinstance(seat, ThreadSlot):
-            seat.interrupt(assignment, reason)
+        """Raise at the thread's next bytecode. Code that waits in C is interrupted when it returns."""
+        slot = assignment.slot
+        if isinstance(slot, ThreadSlot):
+            slot.interrupt(assignment, reason)
 
     def abandon(self, assignment: Assignment, reason: BaseException) -> Outcome | None:
-        """The outcome of an attempt that is settled without its thread; None if the thread has one itself."""
+        """Return the outcome of an attempt that is settled without its thread; None if the thread has one
+        itself."""
         if not isinstance(assignment.slot, ThreadSlot) or not assignment.give_up(reason):
             return None
         return self._invoke.stopped_outcome(assignment)
 
     def replace(self, assignment: Assignment) -> bool:
-        """Let another thread take the place of an abandoned one; always true. If the abandoned thread has
-        come back just now, it stays and no other is started."""
+        """Replace an abandoned thread; always true. If it has returned just now, it stays and no other is
+        started."""
         if assignment.acquire_slot():
             self._missing += 1
             self._start_missing()
@@ -182,12 +183,12 @@ class ThreadExecutor:
         self._missing -= 1
 
     def _work(self) -> None:
-        _current.slot = seat = ThreadSlot()
-        set_interruptible(seat.task_thread)
-        # What a job sets in context variables (fields for its logs, a decimal precision) is its own affair:
-        # the next job must not see it. Few do, so a context is left only after one that did: the look costs
-        # 60 ns a job, a new context for each would cost 150.
-        while Context().run(self._work_until_touched, seat):
+        _current.slot = slot = ThreadSlot()
+        set_interruptible(slot.task_thread)
+        # Context variables that a job sets (fields for its logs, a decimal precision) must not reach the next
+        # job. Few jobs set any, so a context is left only after one that did: the check costs 60 ns a job, a
+        # new context for each would cost 150.
+        while Context().run(self._work_until_touched, slot):
             pass
 
     def _work_until_touched(self, slot: ThreadSlot) -> bool:
@@ -207,14 +208,14 @@ class ThreadExecutor:
         return False
 
     def _reclaim_slot(self, assignment: Assignment) -> bool:
-        """Whether this thread, which comes back from an abandoned call, is still needed."""
+        """Return whether this thread, which comes back from an abandoned call, is still needed."""
         stays = assignment.acquire_slot()
         self._inbox.notify()  # the coordinator counts abandoned threads, and may have one to replace
         return stays
 
     def _run(self, slot: ThreadSlot, assignment: Assignment) -> Outcome:
         now = self._now()
-        # With too little left of its lease somebody else may have the job already.
+        # With too little left of its lease another worker may have the job already.
         if now > assignment.start_by or not assignment.mark_started(now):
             return Interrupted(started=False)
         self._invoke.announce(assignment)
@@ -222,9 +223,9 @@ class ThreadExecutor:
         value: Any = None
         raised: BaseException | None = None
         # An interrupt is raised between the two lines that write `slot.assignment` and heard inside one of
-        # these two blocks. CPython listens when a function begins, after a call and when a loop goes round;
-        # between the blocks there is nothing of that kind, so it cannot slip out there, and nothing but the
-        # making of the arguments, which is code of the program's own too, and the call itself is cut short.
+        # these two blocks. CPython checks when a function begins, after a call and when a loop goes round;
+        # between the blocks there is nothing of that kind, so it cannot slip out there. So only two things
+        # are cut short: building the arguments, which is code of the program's own too, and the call itself.
         # tests/worker/executors/test_interrupts.py tries.
         try:
             slot.assignment = assignment
@@ -234,28 +235,28 @@ class ThreadExecutor:
         except BaseException as exc:
             raised = exc
         slot.assignment = None  # from here on no interrupt begins
-        # In this order: if nothing is being raised now, whatever was raised before has left its reason.
+        # In this order: if nothing is being raised now, an earlier interrupt has set its reason.
         if slot.raising or assignment.stopped_by is not None:
             # At most two are on their way: one that has been raised, and one that had begun to be when the
-            # line above was reached. The inner block hears the first, and the outer one the other, which may
-            # come as the loop goes round.
+            # line above was reached. The inner block catches the first, and the outer one the other, which
+            # may come as the loop goes round.
             try:
                 while True:
                     try:
                         while slot.raising:  # one that had begun before is finished first
                             sleep(RAISING_SECONDS)
-                        _raise_in(slot.thread, None)  # takes back what has not arrived yet
+                        _raise_in(slot.thread, None)  # takes back an interrupt that has not arrived yet
                         break
                     except BaseException:  # noqa: S112 - it has arrived, and the call is over
                         continue
             except BaseException:  # noqa: S110 - so has the other one
                 pass
-            slot.task_thread.start_over()  # what was deferred and not raised is not for what follows
+            slot.task_thread.start_over()  # a deferred interrupt is not for the next job
         assignment.ended_at = self._now()
         try:
             return self._invoke.make_outcome(assignment, call, value, raised)
         finally:
-            raised = None  # its traceback holds this frame, and what the task had in its hands
+            raised = None  # its traceback holds this frame, and the task's objects
 
 
 class _InterruptMarker(BaseException):
@@ -269,11 +270,11 @@ def _raise_in(thread: int | ctypes.c_ulong, kind: type[BaseException] | None) ->
     is_there = bool(raise_in(target, ctypes.py_object() if kind is None else ctypes.py_object(kind)))
     if not (is_there and _CALLS_ON_ALL):
         return is_there
-    # Before 3.13 this calls on all threads to listen, until one has heard something. While the one that is
-    # meant sleeps in C nobody does: all others listen at every step, and one that is traced or profiled
-    # goes round in circles, because it listens before a step and then begins that step anew. So we hear
-    # something ourselves, and that ends the call. The other thread misses nothing: it is in C or waits for
-    # the interpreter, and whoever gets that back looks for what was raised meanwhile.
+    # Before 3.13 this makes all threads check, until one has heard something. While the target sleeps in C
+    # none does: all others check at every step. One that is traced or profiled goes round in circles, because
+    # it checks before a step and then begins that step anew. So this thread raises something in itself, and
+    # that ends the request. The target misses nothing: it is in C or waits for the interpreter's lock, and a
+    # thread that gets the lock back checks for interrupts.
     try:
         raise_in(ctypes.c_ulong(get_ident()), ctypes.py_object(_InterruptMarker))
         while True:

@@ -1,3 +1,3 @@
-"""Several worker processes, kept alive by one that runs no jobs and does not load the app."""
+"""Supervisor of several worker processes. It runs no jobs and does not load the app."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a supervisor and a worker process say to each other, over a pair of sockets."""
+"""Messages between a supervisor and a worker process, over a pair of sockets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.contract.values import LeaseRefusal, PendingCancel
 
 _READ_BYTES: Final = 65_536
-# What waits for somebody who does not read; beyond it news that may be missed are not kept.
+# Limit of unsent bytes for a side that does not read; beyond it, messages that may be missed are dropped.
 _MAX_UNSENT: Final = 1_048_576
 
 
 class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
-    """A worker process has loaded its app and would like to begin. The store's address may hold a password:
-    it is said here, as is the key for a service, and on no command line."""
+    """A worker process has loaded its app and is ready to begin.
+
+    The store's address may hold a password. It is sent here, as is the key for a service, and stands on no
+    command line.
+    """
 
     info: WorkerInfo
     url: str
@@ -33,39 +36,42 @@ class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
 
 
 class StatusChanged(msgspec.Struct, frozen=True, kw_only=True, tag="status"):
-    """What a worker says about itself now."""
+    """The worker's status has changed."""
 
     info: WorkerInfo
 
 
 class WorkerRetiring(msgspec.Struct, frozen=True, kw_only=True, tag="retiring"):
-    """A worker claims nothing more and ends when its jobs have; somebody else should take its place,
-    so many seconds from now."""
+    """The worker claims nothing more and ends when its jobs have. Another process should replace it, in so
+    many seconds."""
 
     reason: str
     replace_after: float = 0.0
 
 
 class CommandAnswered(msgspec.Struct, frozen=True, kw_only=True, tag="command_answered"):
-    """What came of a command."""
+    """The worker has carried out a command."""
 
     command_id: str
     text: str
 
 
 class WorkerStopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
-    """A worker has stopped in order; its process ends now."""
+    """The worker has stopped in order; its process ends now."""
 
 
 class WorkerAccepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
-    """The supervisor keeps the worker's leases from now on."""
+    """The supervisor renews the worker's leases from now on."""
 
     is_paused: bool = False
 
 
 class LeasesRenewed(msgspec.Struct, frozen=True, kw_only=True, tag="renewed"):
-    """What a renewal has come to; `at` is when, in milliseconds since 1970, `since` when it was asked for, by
-    CLOCK_MONOTONIC: whoever reads this late must not take a lease for fresher than it is."""
+    """Result of a renewal.
+
+    `at` is its time, in milliseconds since 1970. `since` is when it was requested, by CLOCK_MONOTONIC: a
+    worker that reads this late must not take a lease for fresher than it is.
+    """
 
     at: int
     since: float
@@ -81,13 +87,13 @@ class RenewalFailed(msgspec.Struct, frozen=True, kw_only=True, tag="renewal_fail
 
 
 class CancelsRequested(msgspec.Struct, frozen=True, kw_only=True, tag="cancels"):
-    """Somebody wants jobs stopped."""
+    """These jobs shall stop."""
 
     cancels: tuple[PendingCancel, ...]
 
 
 class CommandSent(msgspec.Struct, frozen=True, kw_only=True, tag="command"):
-    """An operator's command; whoever reads this after `until`, by CLOCK_MONOTONIC, leaves it alone."""
+    """An operator's command. A worker that reads it after `until`, by CLOCK_MONOTONIC, ignores it."""
 
     command: Command
     until: float
@@ -100,13 +106,13 @@ class StopWorker(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
 
 
 class SetPaused(msgspec.Struct, frozen=True, kw_only=True, tag="pause"):
-    """Claim nothing more for now, or begin again."""
+    """Stop claiming for now, or resume."""
 
     is_over: bool = False
 
 
 class WakeUp(msgspec.Struct, frozen=True, kw_only=True, tag="wake_up"):
-    """Something may have come to the store: look."""
+    """Something may have come to the store."""
 
 
 class JobMarkedDead(msgspec.Struct, frozen=True, kw_only=True, tag="job_dead"):
@@ -134,14 +140,17 @@ ToWorker = (
 )
 MessageT = TypeVar("MessageT")
 
-# Each side understands only what is said to it; the rest is nonsense, like bytes that a task has written.
+# Each side decodes only messages to it. Anything else is invalid, like bytes that a task has written.
 TO_SUPERVISOR: Final[msgspec.json.Decoder[ToSupervisor]] = msgspec.json.Decoder(ToSupervisor)
 TO_WORKER: Final[msgspec.json.Decoder[ToWorker]] = msgspec.json.Decoder(ToWorker)
 
 
 class Channel(Generic[MessageT]):
-    """One end, with what it understands. Sending never waits, because the other side may be stuck; what that
-    does not take is kept and offered again with the next message or `flush`. A message is a line of JSON."""
+    """One end of the pair, with the decoder of its messages. A message is a line of JSON.
+
+    Sending never waits, because the other side may be stuck. Bytes that the socket does not take are kept and
+    offered again with the next message or `flush`.
+    """
 
     def __init__(self, end: socket.socket, decoder: msgspec.json.Decoder[MessageT]) -> None:
         self._end = end
@@ -155,7 +164,8 @@ class Channel(Generic[MessageT]):
         return self._end.fileno()
 
     def send(self, message: ToSupervisor | ToWorker, *, may_be_missed: bool = False) -> None:
-        """Say something; from any thread. Nothing is raised if the other side is gone: `receive` tells."""
+        """Send a message; from any thread. Raises nothing if the other side is gone: `receive` returns None
+        then."""
         line = msgspec.json.encode(message) + b"\n"
         with self._lock:
             if not may_be_missed or len(self._unsent) < _MAX_UNSENT:
@@ -163,7 +173,7 @@ class Channel(Generic[MessageT]):
             self._flush()
 
     def flush(self) -> None:
-        """Offer again what was not taken."""
+        """Offer unsent bytes again."""
         with self._lock:
             self._flush()
 
@@ -177,8 +187,8 @@ class Channel(Generic[MessageT]):
             self._unsent.clear()  # gone, or closed on our side
 
     def receive(self) -> list[MessageT] | None:
-        """What has come since the last look; None when the other side is gone. Raises MsgspecError for
-        what is not a message to this side."""
+        """Return the messages since the last call; None when the other side is gone. Raises MsgspecError for
+        an invalid message."""
         is_over = False
         try:
             while part := self._end.recv(_READ_BYTES):
@@ -190,7 +200,7 @@ class Channel(Generic[MessageT]):
             is_over = True
         *lines, rest = self._unread.split(b"\n")
         self._unread = rest
-        # What was said before the end is heard first; the end is still there at the next look.
+        # Messages from before the end are returned first; the end is still there at the next call.
         return None if is_over and not lines else [self._decode(line) for line in lines]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One worker process, as its supervisor knows it."""
+"""One worker process, as its supervisor sees it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from forebay.worker.supervisor.channel import TO_SUPERVISOR, Channel, ToSupervis
 
 
 class WorkerProcess:
-    """The main thread changes what it is told, the keeper's thread reads it; each field has one writer."""
+    """State of a worker process. Each field has one writer: the main thread for those it learns, the lease
+    keeper's thread for its own."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], channel: Channel[ToSupervisor], lease_table: LeaseTable
@@ -28,15 +29,15 @@ class WorkerProcess:
         self.channel = channel
         self.lease_table = lease_table
         self.info: WorkerInfo | None = None
-        self.is_up = False  # it has been welcomed, and may hold leases
+        self.is_up = False  # it was accepted, and may hold leases
         self.is_connected = True  # its end of the channel is open
-        self.has_stopped_ticking = False  # its coordinator has played its last turn
-        self.is_leaving = False  # it will end and nobody needs to take its place
+        self.has_stopped_ticking = False  # its coordinator has ticked for the last time
+        self.is_leaving = False  # it will end and needs no replacement
         self.has_said_goodbye = False
         self.is_gone: bool = False
         self.is_silent = False
         self.leave_by = inf
-        # The keeper's own
+        # Written by the lease keeper
         self.renew_at: dict[tuple[Lease, float], float] = {}
         self.heartbeat_at: float = 0.0
         self.reported_state: object = None
@@ -51,15 +52,15 @@ class WorkerProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """End it, and whatever its tasks have started in its process group. Not after it has been reaped:
-        the number may be another's then."""
+        """Kill it with all processes that its tasks have started in its process group. Not after it has been
+        reaped: the pid may belong to another process then."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self.send_signal(signal.SIGKILL)
 
     def mark_exited(self, status: int) -> None:
         self.is_gone = True
-        self._process.returncode = status  # else it would look for itself, and find nobody
+        self._process.returncode = status  # else Popen would wait for it, and find no process
 
     def close(self) -> None:
         self.channel.close()
@@ -67,29 +68,30 @@ class WorkerProcess:
 
 
 def spawn(command: Callable[[int, int], Sequence[str]]) -> WorkerProcess:
-    """Start a worker process; `command` makes its words from the descriptors of its channel and its page.
+    """Start a worker process; `command` builds its arguments from the descriptors of its channel and its
+    lease table.
 
-    In a process group of its own, so that Ctrl-C is heard by the supervisor alone. Called from the main
-    thread: the kernel ties a child's life to the thread that has started it.
+    It has a process group of its own, so that only the supervisor hears Ctrl-C. Called from the main thread:
+    the kernel ties a child's life to the thread that has started it.
     """
     with ExitStack() as undo:
-        page = LeaseTable.create()
-        undo.callback(page.close)
-        ours, theirs = socket.socketpair()
-        undo.callback(ours.close)
-        with theirs:
+        lease_table = LeaseTable.create()
+        undo.callback(lease_table.close)
+        supervisor_end, worker_end = socket.socketpair()
+        undo.callback(supervisor_end.close)
+        with worker_end:
             process = subprocess.Popen(  # noqa: S603 - our own program
-                command(theirs.fileno(), page.descriptor),
+                command(worker_end.fileno(), lease_table.descriptor),
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), page.descriptor),
+                pass_fds=(worker_end.fileno(), lease_table.descriptor),
                 process_group=0,
             )
         undo.pop_all()
-    return WorkerProcess(process, Channel(ours, TO_SUPERVISOR), page)
+    return WorkerProcess(process, Channel(supervisor_end, TO_SUPERVISOR), lease_table)
 
 
 def describe_exit(status: int) -> str:
-    """How a process has ended, in words; `status` is negative for a signal."""
+    """Return how a process has ended, as text; `status` is negative for a signal."""
     if status >= 0:
         return f"ended with exit status {status}"
     try:

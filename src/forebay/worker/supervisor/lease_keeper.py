@@ -1,4 +1,5 @@
-"""What a supervisor does with the store: keep the leases of its workers, and hand back those of dead ones."""
+"""Lease keeper: the supervisor's thread for the store. It renews leases of living workers and releases those
+of dead ones."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ COMMANDS_SECONDS: Final = 1.0
 SLOW_SECONDS: Final = 2.0
 GIVEN_BACK: Final = "the worker was silent, and the job had not begun"
 HANDED_BACK: Final = Interrupted(started=False)
-# Between others a busy worker goes to and fro, and its usual beat will do.
+# Between the other states a busy worker changes often, and its regular heartbeat will do.
 _REPORTED_STATES: Final = frozenset(
     {WorkerState.STARTING, WorkerState.UNRESPONSIVE, WorkerState.PAUSED, WorkerState.STOPPING}
 )
@@ -57,18 +58,18 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ExitedChild(msgspec.Struct, frozen=True):
-    """A worker process that is gone, and how."""
+    """A worker process that is gone, and how it ended."""
 
     child: WorkerProcess
     reason: str
 
 
 class LeaseKeeper:
-    """A thread with a store handle of its own: a store that hangs must not keep the supervisor from hearing
+    """A thread with a store handle of its own: a store that hangs must not keep the supervisor from handling
     signals and deaths.
 
-    Leases are renewed by job id and attempt, as they stand on a child's page; never all of a worker: a claim
-    whose answer was lost would be renewed for a day and run by nobody.
+    Leases are renewed by job id and attempt, as they stand in a child's lease table, and never all of a
+    worker. A claim whose answer was lost would be renewed for a day and never run.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class LeaseKeeper:
         self._exited: deque[ExitedChild] = deque()
         self._answers: deque[tuple[str, str]] = deque()
         self._recovered_jobs: dict[Lease, Job] = {}
-        self._dead_jobs: deque[JobMarkedDead] = deque()  # dead jobs that no worker process was told of yet
+        self._dead_jobs: deque[JobMarkedDead] = deque()  # not yet sent to a worker process
         self._failures = 0
         self._commands_at = 0.0
         self._called_at: float | None = None
@@ -109,12 +110,12 @@ class LeaseKeeper:
         self._thread.start()
 
     def welcome(self, child: WorkerProcess) -> None:
-        """A worker would like to begin."""
+        """Accept a worker that is ready to begin."""
         self._newcomers.append(child)
         self._wake_event.set()
 
     def release_exited(self, child: WorkerProcess, reason: str) -> None:
-        """A worker process is gone: what it held goes back, at once."""
+        """Release the leases of a worker process that is gone, at once."""
         self._exited.append(ExitedChild(child, reason))
         self._wake_event.set()
 
@@ -124,16 +125,17 @@ class LeaseKeeper:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that is gone has been buried and all answers have been given."""
+        """Whether all exited processes are released and all answers stored."""
         return not self._exited and not self._answers
 
     def answers_since(self, now: float) -> float:
-        """Since when the store has answered without trouble; a child that waits for it is not to blame."""
+        """Return the time since which the store has answered without trouble; a child that waits for it is
+        not to blame."""
         called_at = self._called_at
         return now if called_at is not None and now - called_at > SLOW_SECONDS else self._trouble_at
 
     def stop(self, seconds: float) -> None:
-        """Finish what there is to do, within this time. Stopping twice, or before the start, is fine."""
+        """Finish the remaining work, within this time. Stopping twice, or before the start, is fine."""
         self._stop.set()
         self._wake_event.set()
         if self._thread.is_alive():
@@ -152,8 +154,8 @@ class LeaseKeeper:
         self._close()
 
     def _close(self) -> None:
-        for news in self._dead_jobs:
-            logger.warning("job %s is dead, and no worker process was left to call on_error", news.job_id)
+        for message in self._dead_jobs:
+            logger.warning("job %s is dead, and no worker process was left to call on_error", message.job_id)
         self._dead_jobs.clear()
         self._wakeup_relay.close()
         store, self._store = self._store, None
@@ -161,8 +163,8 @@ class LeaseKeeper:
             store.close()
 
     def tick(self) -> bool:
-        """Do all there is to do now; false if something went wrong, and should wait a little."""
-        # Answers come first: nobody waits for one of a worker that is off the list.
+        """Do all work that is due; return false if a part failed and should wait a little."""
+        # Answers come first: an answer of a worker that is not registered any more has no reader.
         parts = (
             self._answer_all,
             self._release_all_exited,
@@ -181,25 +183,26 @@ class LeaseKeeper:
         return all(went_well)
 
     def _run_part(self, part: Callable[[Store], None]) -> bool:
-        self._called_at = began = self._clock.monotonic()
+        self._called_at = started_at = self._clock.monotonic()
         try:
             part(self._open_store())
             return True
         except StoreBusy as exc:
-            # The store answers: the other parts, renewals among them, do not need what the transaction holds.
+            # The store answers. The other parts, renewals among them, do not need the rows that the
+            # transaction holds.
             logger.info("a part of the supervisor's work waits for another transaction: %s", exc)
             return False
         except StoreUnavailable:
             self._trouble_at = self._clock.monotonic()
             raise
         except Exception:
-            # A fault of our own in one part must not cost the workers their leases.
+            # An error of our own in one part must not cost the workers their leases.
             if self.failure is None:
-                logger.exception("a part of the supervisor's work went wrong")
+                logger.exception("a part of the supervisor's work failed")
             return False
         finally:
             self._called_at = None
-            if self._clock.monotonic() - began > SLOW_SECONDS:
+            if self._clock.monotonic() - started_at > SLOW_SECONDS:
                 self._trouble_at = self._clock.monotonic()
 
     def _open_store(self) -> Store:
@@ -222,7 +225,8 @@ class LeaseKeeper:
             if child.is_gone:
                 self._newcomers.popleft()
                 continue
-            # First the beat: from the first claim on, engines that can tell when we die shall do so.
+            # First the heartbeat: from the first claim on, engines that can detect the supervisor's death
+            # shall do so.
             self._send_heartbeat(store, child)
             self._newcomers.popleft()
             child.lease_table.mark_renewed(self._clock.monotonic())
@@ -234,7 +238,8 @@ class LeaseKeeper:
     def _renew_all(self, store: Store) -> None:
         for child in self._children():
             if child.is_up:
-                # Taken first: a supervisor that is stopped in between must not say that it renewed just now.
+                # Read first: a supervisor that is stopped in between must not report that it renewed just
+                # now.
                 now = self._clock.monotonic()
                 with suppress(StoreBusy):  # tried again with the next tick; the other children do not wait
                     self._renew(store, child)
@@ -245,17 +250,17 @@ class LeaseKeeper:
     def _renew(self, store: Store, child: WorkerProcess) -> None:
         now = self._clock.monotonic()
         entries = child.lease_table.entries()
-        # By the time of the lease too: one that was lost may be given again after a failover.
+        # By the time of the lease too: a lost lease may be given again after a failover.
         child.renew_at = {
-            (one.lease, one.leased_at): child.renew_at.get(
-                (one.lease, one.leased_at), one.leased_at + _renewal_seconds(one)
+            (entry.lease, entry.leased_at): child.renew_at.get(
+                (entry.lease, entry.leased_at), entry.leased_at + _renewal_seconds(entry)
             )
-            for one in entries
+            for entry in entries
         }
-        due = [one for one in entries if now >= child.renew_at[one.lease, one.leased_at]]
+        due = [entry for entry in entries if now >= child.renew_at[entry.lease, entry.leased_at]]
         if not due or child.info is None:
             return
-        leases = tuple(one.lease for one in due)
+        leases = tuple(entry.lease for entry in due)
         try:
             answer = store.renew(child.info.id, leases)
         except StoreUnavailable:
@@ -264,8 +269,8 @@ class LeaseKeeper:
             raise
         lost = {refusal.lease for refusal in answer.refused}
         child.renew_at.update(
-            ((one.lease, one.leased_at), inf if one.lease in lost else now + _renewal_seconds(one))
-            for one in due
+            ((entry.lease, entry.leased_at), inf if entry.lease in lost else now + _renewal_seconds(entry))
+            for entry in due
         )
         self._send_renewal(
             child,
@@ -278,53 +283,59 @@ class LeaseKeeper:
         child.channel.send(renewal, may_be_missed=not renewal.refused)
 
     def _send_heartbeat(self, store: Store, child: WorkerProcess) -> None:
-        """Say that a child is alive, now and then, and at once when it begins or ceases to listen."""
+        """Write a child's heartbeat when it is due, and at once when the child starts or becomes
+        unresponsive."""
         info = child.info
         if info is None:
             return
         state = WorkerState.UNRESPONSIVE if child.is_silent else info.state
-        shown = (state if state in _REPORTED_STATES else None, info.paused)
+        reported = (state if state in _REPORTED_STATES else None, info.paused)
         now = self._clock.monotonic()
-        if now < child.heartbeat_at and shown == child.reported_state:
+        if now < child.heartbeat_at and reported == child.reported_state:
             return
         store.heartbeat(replace(info, state=state, supervisor=self._supervisor))
         child.heartbeat_at = now + info.heartbeat_ms / 1_000
-        child.reported_state = shown
+        child.reported_state = reported
 
-    # What a silent child has not started
+    # Jobs that a silent child has not started
 
     def _return_unstarted(self, store: Store, child: WorkerProcess) -> None:
-        """A child that is silent starts nothing that it has not started yet, and others may have it.
+        """Hand back jobs that a silent child has not started, so that other workers may run them.
 
-        It may wake up at any moment, so first the wish is written on its page, and only what has not
-        begun a while later goes back: `worker.page` tells why no job begins here after that. It is settled
-        under the child's own id, so the fence refuses whatever the child may say of it later.
+        It may wake up at any moment. So their return is first requested in its lease table, and only jobs
+        that have not begun a while later go back: `worker.lease_table` tells why none begins here after that.
+        They are settled under the child's own id, so the fencing token refuses whatever the child reports of
+        them later.
         """
         if not child.is_silent or child.worker is None:
             child.return_requested_at.clear()
             return
         now = self._clock.monotonic()
-        waiting = [one for one in child.lease_table.entries() if one.started_at is None]
-        for one in waiting:
-            if one.lease not in child.return_requested_at:
-                child.lease_table.request_return(one)
-                child.return_requested_at[one.lease] = now
-        ripe = [one for one in waiting if child.return_requested_at[one.lease] <= now - TICK_SECONDS]
-        self._return_jobs(store, child, [one for one in ripe if not child.lease_table.is_started(one)])
+        waiting = [entry for entry in child.lease_table.entries() if entry.started_at is None]
+        for entry in waiting:
+            if entry.lease not in child.return_requested_at:
+                child.lease_table.request_return(entry)
+                child.return_requested_at[entry.lease] = now
+        returnable = [
+            entry for entry in waiting if child.return_requested_at[entry.lease] <= now - TICK_SECONDS
+        ]
+        self._return_jobs(
+            store, child, [entry for entry in returnable if not child.lease_table.is_started(entry)]
+        )
 
     def _return_jobs(self, store: Store, child: WorkerProcess, entries: Sequence[LeaseEntry]) -> None:
         if not entries or child.worker is None:
             return
-        attempts = {one.lease.job_id: one.lease.attempt for one in entries}
+        attempts = {entry.lease.job_id: entry.lease.attempt for entry in entries}
         jobs = [job for job in self._load_jobs(tuple(attempts)) if job.attempt == attempts[job.id]]
         answer = store.settle_and_claim(
             child.worker,
             [decide(job, HANDED_BACK, random.random()) for job in jobs],  # noqa: S311 - jitter
         )
-        child.return_requested_at.update((one.lease, inf) for one in entries)
-        lost = tuple(LeaseRefusal(lease=one.lease, reason=GIVEN_BACK) for one in entries)
+        child.return_requested_at.update((entry.lease, inf) for entry in entries)
+        refusals = tuple(LeaseRefusal(lease=entry.lease, reason=GIVEN_BACK) for entry in entries)
         self._send_renewal(
-            child, LeasesRenewed(at=self._clock.now_ms(), since=self._clock.monotonic(), refused=lost)
+            child, LeasesRenewed(at=self._clock.now_ms(), since=self._clock.monotonic(), refused=refusals)
         )
         if answer.cancels:
             child.channel.send(CancelsRequested(cancels=answer.cancels))
@@ -339,41 +350,44 @@ class LeaseKeeper:
         finally:
             reader.close()
 
-    # The dead
+    # Dead workers
 
     def _release_all_exited(self, store: Store) -> None:
         for _ in range(len(self._exited)):
-            is_buried = False
+            is_released = False
             with suppress(StoreBusy):  # a transaction holds one of its jobs, or its row
-                is_buried = self._release_one_exited(store, self._exited[0])
-            if is_buried:
+                is_released = self._release_one_exited(store, self._exited[0])
+            if is_released:
                 self._exited.popleft().child.close()
             else:
-                self._exited.rotate(-1)  # with the next tick again; others need not wait for that
+                self._exited.rotate(-1)  # again with the next tick; the others need not wait for that
 
     def _release_one_exited(self, store: Store, exited: ExitedChild) -> bool:
-        """Take over what a dead worker held, and settle it as lost. Each step may be repeated. False if there
-        is more to come: it died in a transaction that completes a job, and the server has not noticed yet."""
+        """Take over a dead worker's leases, and settle them as lost. Each step may be repeated.
+
+        Return false if there is more to come: it died in a transaction that completes a job, and the server
+        has not noticed yet.
+        """
         worker = exited.child.worker
         if worker is None or not exited.child.is_up:
             return True
         while True:
             swept = self._sweep(store, worker)
-            # Kept until they are settled: the sweep does not give them again.
+            # Kept until they are settled: the sweep does not return them again.
             self._recovered_jobs.update((Lease(job.id, job.attempt), job) for job in swept)
             self._settle_recovered(store, exited)
             if len(swept) < BATCH:
                 break
-        leases = [one.lease for one in exited.child.lease_table.entries()]
-        # Not even one that is held: it was locked when we swept, and has become free since.
+        leases = [entry.lease for entry in exited.child.lease_table.entries()]
+        # Also a lease that is held blocks it: it was locked during the sweep, and has become free since.
         if leases and set(store.lease_status(worker, leases)) != {LeaseStatus.OVER}:
             return False
         store.remove_worker(worker)
         return True
 
     def _sweep(self, store: Store, worker: WorkerId) -> list[Job]:
-        """Take over from a dead worker, and from ourselves what we took over in a call whose answer was lost:
-        that is held under an id which nobody uses any more."""
+        """Take over leases of a dead worker, and those that this supervisor took over in a call whose answer
+        was lost. The latter are held under a former sweeper id."""
         try:
             swept = store.sweep(self._sweeper, BATCH, only_dead=True, dead=[worker, *self._former_sweepers])
         except StoreBusy:
@@ -383,7 +397,7 @@ class LeaseKeeper:
             self._sweeper = new_worker_id()
             raise
         except Forbidden:
-            # A service whose key is for some queues alone: it sweeps by itself when the leases have ended.
+            # A service with a key for some queues alone sweeps by itself when the leases have ended.
             return []
         if len(swept) < BATCH:
             self._former_sweepers.clear()
@@ -392,60 +406,71 @@ class LeaseKeeper:
     def _settle_recovered(self, store: Store, exited: ExitedChild) -> None:
         if not self._recovered_jobs:
             return
-        started = {one.lease: one.started_at is not None for one in exited.child.lease_table.entries()}
+        started = {entry.lease: entry.started_at is not None for entry in exited.child.lease_table.entries()}
         settlements = [
             decide(job, self._lost_outcome(lease, started, exited), random.random())  # noqa: S311 - jitter
             for lease, job in self._recovered_jobs.items()
         ]
-        instead = FallbackSettlements(lambda lease: self._recovered_jobs[lease], random.random)
-        answer = settle_and_claim_isolating(store, self._sweeper, settlements, fallback=instead)
-        self._dead_jobs.extend(_find_dead_jobs(instead.substitute(settlements), answer))
-        # What another transaction holds is offered again with the next worker that dies, or is swept again.
+        fallback = FallbackSettlements(lambda lease: self._recovered_jobs[lease], random.random)
+        answer = settle_and_claim_isolating(store, self._sweeper, settlements, fallback=fallback)
+        self._dead_jobs.extend(_find_dead_jobs(fallback.substitute(settlements), answer))
+        # Jobs that another transaction holds are offered again with the next worker that dies, or are swept
+        # again.
         self._recovered_jobs = {lease: self._recovered_jobs[lease] for lease in answer.busy}
 
     def _lost_outcome(self, lease: Lease, started: dict[Lease, bool], exited: ExitedChild) -> Lost:
         reason = f"worker process {exited.child.pid} {exited.reason}"
         if lease in started:
             return Lost(reason, started=started[lease])
-        # Without a line it was not begun: a claim whose answer did not arrive. Unless it was not this
-        # worker's at all: the engine knows of other dead ones, and of those we do not know what they did.
+        # Without a row the job was not begun: the answer to its claim did not arrive. Unless it was not this
+        # worker's at all: the engine also finds other dead workers, and it is unknown which jobs they had
+        # begun.
         if exited.child.worker in self._find_holders(lease):
             return Lost(reason, started=False)
         return Lost(REASON)
 
     def _find_holders(self, lease: Lease) -> set[str]:
-        """Who has held this attempt until it was swept from them."""
+        """Return the workers that held this attempt until it was swept from them."""
         reader = self._engine.reader()
         try:
             timeline = reader.history(lease.job_id)
         finally:
             reader.close()
         events = () if timeline is None else timeline.events
-        return {one.detail for one in events if one.kind is EventKind.SWEPT and one.attempt == lease.attempt}
+        return {
+            event.detail
+            for event in events
+            if event.kind is EventKind.SWEPT and event.attempt == lease.attempt
+        }
 
     def _announce_dead_jobs(self, store: Store) -> None:
-        """Let one worker process call the error listeners for jobs that are dead now. The supervisor cannot:
-        it does not load the program. Without a process the news waits for the next one.
+        """Let one worker process call the error listeners for jobs that are dead now. The supervisor does not
+        load the program. Without a process the message waits for the next one.
 
-        At most once: a process that dies before it has called them takes the news along.
+        At most once: a process that dies before it has called them takes the message along.
         """
         while self._dead_jobs and (child := self._find_listener()) is not None:
             child.channel.send(self._dead_jobs.popleft())
 
     def _find_listener(self) -> WorkerProcess | None:
-        able = (one for one in self._children() if one.is_up and one.is_connected and not one.is_gone)
-        return next((one for one in able if not one.is_silent and one.lease_table.ticked_at != STOPPED), None)
+        candidates = (
+            child for child in self._children() if child.is_up and child.is_connected and not child.is_gone
+        )
+        return next(
+            (child for child in candidates if not child.is_silent and child.lease_table.ticked_at != STOPPED),
+            None,
+        )
 
     # Commands
 
     def _answer_all(self, store: Store) -> None:
-        """Pass on what the children have answered."""
+        """Store the answers of the children."""
         while self._answers:
             store.answer_command(*self._answers[0])
             self._answers.popleft()
 
     def _request_command_poll(self) -> None:
-        """Somebody may have sent a command: look with the next tick. From any thread."""
+        """Poll for commands with the next tick. From any thread."""
         self._commands_at = 0.0
 
     def _serve_commands(self, store: Store) -> None:
@@ -462,7 +487,7 @@ class LeaseKeeper:
 
     def _forward_command(self, child: WorkerProcess, command: Command) -> None:
         if child.is_silent and command.kind is CommandKind.STACKS:
-            # The handler of this signal, unlike that of SIGUSR1, runs whatever holds the interpreter.
+            # The handler of this signal, unlike that of SIGUSR1, runs even if a task holds the interpreter.
             child.send_signal(signal.SIGUSR2)
             self._answers.append((command.id, "it is silent; its stacks are in its log"))
         elif child.is_silent and command.kind is CommandKind.HALT:
@@ -470,25 +495,31 @@ class LeaseKeeper:
             child.kill()
             self._answers.append((command.id, "it was silent and has been killed"))
         else:
-            # A worker that hangs reads this when it comes back, perhaps when nobody waits for it any more.
-            left = (command.expires_at - (command.delivered_at or command.sent_at)) / 1_000
-            child.channel.send(CommandSent(command=command, until=self._clock.monotonic() + left))
+            # A worker that hangs reads this when it comes back, perhaps after the command has expired.
+            seconds_left = (command.expires_at - (command.delivered_at or command.sent_at)) / 1_000
+            child.channel.send(CommandSent(command=command, until=self._clock.monotonic() + seconds_left))
 
 
 def _renewal_seconds(entry: LeaseEntry) -> float:
     return renewal_ms(entry.lease_seconds * 1_000) / 1_000
 
 
-def _find_dead_jobs(ends: Sequence[Settlement], answer: SettleAndClaimResult) -> Iterator[JobMarkedDead]:
-    """Those that are in the dead letters now; a refused settlement is another holder's, a busy one waits."""
+def _find_dead_jobs(
+    settlements: Sequence[Settlement], answer: SettleAndClaimResult
+) -> Iterator[JobMarkedDead]:
+    """Yield the jobs that are dead letters now. A refused settlement belongs to another holder, a busy one
+    waits."""
     unwritten = {*(refusal.lease for refusal in answer.refused), *answer.busy}
-    for end in ends:
-        if end.state is JobState.DEAD and Lease(end.job_id, end.attempt) not in unwritten:
+    for settlement in settlements:
+        if (
+            settlement.state is JobState.DEAD
+            and Lease(settlement.job_id, settlement.attempt) not in unwritten
+        ):
             yield JobMarkedDead(
-                job_id=end.job_id,
-                attempt=end.attempt,
-                failures=end.failures,
-                crashes=end.crashes,
-                reason=end.reason,
-                error=end.error or AttemptError(type="Dead", message=end.reason or ""),
+                job_id=settlement.job_id,
+                attempt=settlement.attempt,
+                failures=settlement.failures,
+                crashes=settlement.crashes,
+                reason=settlement.reason,
+                error=settlement.error or AttemptError(type="Dead", message=settlement.reason or ""),
             )

@@ -1,4 +1,4 @@
-"""For development: noticing that code has changed."""
+"""Detection of changed code, for development."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Watches the Python files below a folder, on a thread of its own, and calls `ring` when one changes."""
+    """Watches the Python files below a folder, on a thread of its own, and calls `wake` when one changes."""
 
     def __init__(self, folder: Path, wake: Callable[[], object]) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class Reloader:
         self._thread.start()
 
     def has_changed(self) -> bool:
-        """Whether something has changed since the last look."""
+        """Return whether a file has changed since the last call."""
         changed = self._has_changed.is_set()
         self._has_changed.clear()
         return changed

@@ -1,4 +1,4 @@
-"""How soon a worker process that has died is started again, and when to give up."""
+"""Restart policy: when a worker process that has died is started again, and when to give up."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ LONGEST_SECONDS: Final = 10.0
 
 
 class RestartPolicy:
-    """Remembers the restarts of the last minute. Processes that were replaced in order do not count."""
+    """The restarts of the last minute. Processes that were replaced in order do not count."""
 
     def __init__(self) -> None:
         self._restarted_at: deque[float] = deque()
 
     def next_delay(self, now: float) -> float | None:
-        """Seconds until a process that has died now may be started again; None when enough is enough."""
+        """Return the seconds until a process that has died now may be started again; None when the limit is
+        reached."""
         while self._restarted_at and self._restarted_at[0] <= now - WINDOW_SECONDS:
             self._restarted_at.popleft()
         restarts = len(self._restarted_at)
         if restarts >= MAX_RESTARTS:
             return None
         self._restarted_at.append(now)
-        # One death is an accident, and its jobs wait; several may be the fault of the program.
+        # One death is an accident, and its jobs wait; several may be the program's fault.
         return 0.0 if restarts == 0 else min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** (restarts - 1))

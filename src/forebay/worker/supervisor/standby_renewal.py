@@ -1,4 +1,4 @@
-"""Renewal by a worker process itself, for the time in which its supervisor does not renew."""
+"""Standby renewal: a worker process renews its leases itself while its supervisor does not."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0
-RELIEVED_SECONDS: Final = 1.0  # four ticks of the supervisor's keeper
+RELIEVED_SECONDS: Final = 1.0  # four ticks of the lease keeper
 JOIN_SECONDS: Final = 5.0
-LATE: Final = 2 / 3  # of a lease or of a beat interval
+LATE: Final = 2 / 3  # of a lease or of a heartbeat interval
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StandbyRenewal:
-    """Renews leases and beats from the worker process while its supervisor is stopped or without a store.
+    """Renews leases and sends heartbeats from the worker process while its supervisor is stopped or without a
+    store.
 
     A lease counts as neglected when two thirds of it have passed without a renewal. The supervisor renews at
     one third or before, so a healthy one never lets that happen. The thread and its store handle exist only
@@ -94,7 +95,7 @@ class StandbyRenewal:
         if self._thread is not None and self._thread.is_alive():
             self._thread.join(JOIN_SECONDS)
 
-    # On the thread of its own
+    # On its own thread
 
     def _run(self) -> None:
         pause = TICK_SECONDS
@@ -123,26 +124,27 @@ class StandbyRenewal:
         return True
 
     def renew_due(self) -> None:
-        """Renew what is due: the supervisor is known to be late. Beat if it is time."""
+        """Renew due leases, and send a heartbeat if it is time: the supervisor is known to be late."""
         now = self._clock.monotonic()
-        due = [one for one in self._slots if now >= one.renew_at]
+        due = [assignment for assignment in self._slots if now >= assignment.renew_at]
         if due:
             self._renew(due, now)
         if self._is_heartbeat_late(now):
             with self._monitor.track_call():
-                # The supervisor's pid goes along: it still holds what shows a death (see `Store.beat`).
+                # With the supervisor's pid: the supervisor still holds what shows a death (see
+                # `Store.heartbeat`).
                 self._open_store().heartbeat(replace(self._report(), supervisor=self._supervisor))
             self._heartbeat_sent_at = now
 
     def _renew(self, due: list[Assignment], now: float) -> None:
         with self._monitor.track_call(due) as lost:
-            answer = self._open_store().renew(self._worker, [one.lease for one in due])
+            answer = self._open_store().renew(self._worker, [assignment.lease for assignment in due])
             lost.update((refusal.lease, refusal.reason) for refusal in answer.refused)
-        for one in due:
-            if one.lease in lost:
-                one.mark_lost()
+        for assignment in due:
+            if assignment.lease in lost:
+                assignment.mark_lost()
             else:
-                one.mark_renewed(now)
+                assignment.mark_renewed(now)
         self._on_cancels(answer.cancels)
 
     def _open_store(self) -> Store:
@@ -162,19 +164,26 @@ class StandbyRenewal:
 
     def _is_needed(self) -> bool:
         now = self._clock.monotonic()
-        return self._is_heartbeat_late(now) or any(is_neglected(one, now) for one in self._slots)
+        return self._is_heartbeat_late(now) or any(
+            is_neglected(assignment, now) for assignment in self._slots
+        )
 
     def _is_relieved(self) -> bool:
-        """Whether the supervisor does it again. Its mark on the page is 0 where it is of an older release."""
-        kept_at = self._lease_table.renewed_at
-        is_back = not kept_at or self._clock.monotonic() - kept_at <= RELIEVED_SECONDS
+        """Return whether the supervisor renews again. Its mark in the lease table is 0 where it is of an
+        older release."""
+        renewed_at = self._lease_table.renewed_at
+        is_back = not renewed_at or self._clock.monotonic() - renewed_at <= RELIEVED_SECONDS
         return is_back and not self._is_needed()
 
     def _is_heartbeat_late(self, now: float) -> bool:
-        kept_at = self._lease_table.renewed_at
-        return bool(kept_at) and now - max(kept_at, self._heartbeat_sent_at) >= LATE * self._heartbeat_seconds
+        renewed_at = self._lease_table.renewed_at
+        return (
+            bool(renewed_at)
+            and now - max(renewed_at, self._heartbeat_sent_at) >= LATE * self._heartbeat_seconds
+        )
 
 
 def is_neglected(assignment: Assignment, now: float) -> bool:
-    """Whether two thirds of a lease have passed without a renewal; a lost one is not renewed any more."""
+    """Return whether two thirds of a lease have passed without a renewal; a lost one is not renewed any
+    more."""
     return -inf < assignment.start_by <= now

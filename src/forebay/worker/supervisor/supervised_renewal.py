@@ -1,4 +1,4 @@
-"""A worker process with a supervisor, which renews its leases for it."""
+"""Renewal in a worker process whose supervisor renews the leases: its end of the channel."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class SupervisorLink(NamedTuple):
-    """What ties a worker process to its supervisor."""
+    """Connection of a worker process to its supervisor."""
 
     channel: Channel[ToWorker]
     lease_table: LeaseTable
@@ -58,7 +58,7 @@ class SupervisorLink(NamedTuple):
 
 
 class WorkerCallbacks(NamedTuple):
-    """What a supervisor can do to a worker."""
+    """Actions of a worker that its supervisor may request."""
 
     carry_out: Callable[[Command], str]
     ask_to_stop: Callable[[float], None]
@@ -70,10 +70,11 @@ class WorkerCallbacks(NamedTuple):
 
 
 class SupervisedRenewal:
-    """Stands where the renewal stands in other workers: a thread that hears what the supervisor says.
+    """Replacement of the renewal in a supervised worker: a thread that handles the supervisor's messages.
 
-    If that is gone, this process ends on the spot: a new supervisor would start another one in its place. If
-    it lives and does not renew, because it is stopped or cannot reach the store, `standby` renews meanwhile.
+    If the supervisor is gone, this process ends on the spot: a new supervisor would start another one in its
+    place. If it lives and does not renew, because it is stopped or cannot reach the store, `standby` renews
+    meanwhile.
     """
 
     def __init__(
@@ -106,45 +107,48 @@ class SupervisedRenewal:
 
     @property
     def is_heartbeat_fresh(self) -> bool:
-        """Whether others know that this worker is alive: the supervisor sees to that."""
+        """Whether the worker counts as alive: the supervisor sees to that."""
         return self._accepted.is_set()
 
     @property
     def renewals(self) -> RenewalHealth:
-        """How it goes, as far as the supervisor has said; while it is silent, how our own renewals go."""
+        """Health of the renewals, as the supervisor reports it; while it is silent, that of the standby
+        renewal."""
         if self._standby.is_active:
             return self._standby.renewals
         return RenewalHealth(failures=self._failures, succeeded_at=self._succeeded_at)
 
     def start(self) -> None:
-        """Say hello, and wait until the supervisor keeps our leases: nothing is claimed before."""
+        """Report that the worker is ready, and wait until the supervisor renews its leases: nothing is
+        claimed before."""
         info = self._report()
-        leash = self._link
-        self._channel.send(WorkerReady(info=info, url=leash.url, is_shared=leash.is_shared, key=leash.key))
+        link = self._link
+        self._channel.send(WorkerReady(info=info, url=link.url, is_shared=link.is_shared, key=link.key))
         self._thread.start()
         self._accepted.wait()
 
     def mark_tick(self) -> None:
-        """The coordinator is alive."""
+        """Record that the coordinator is alive."""
         self._link.lease_table.mark_tick(self._clock.monotonic())
 
     def mark_last_tick(self) -> None:
-        """The coordinator plays no more, and nobody should wait for it; what is left takes its time."""
+        """Record that the coordinator ticks no more. The supervisor does not take that for silence; the rest
+        takes its time."""
         self._link.lease_table.mark_tick(STOPPED)
 
     def announce_retirement(self, reason: str, replace_after: float = 0.0) -> None:
-        """This process will end when its jobs have."""
+        """Announce that this process will end when its jobs have."""
         self._channel.send(WorkerRetiring(reason=reason, replace_after=replace_after))
 
     def request_heartbeat(self) -> None:
-        """Something has changed that others should see. From any thread."""
+        """Send the changed status. From any thread."""
         self._send_status()
 
     def request_command_poll(self) -> None:
-        """Commands come through the supervisor, who looks for them."""
+        """Do nothing: the supervisor polls for commands."""
 
     def stop(self) -> None:
-        """Say goodbye, once; the supervisor takes the worker off the list when the process is gone."""
+        """Announce the end of the worker, once; the supervisor deregisters it when the process is gone."""
         self._standby.stop()
         if self._accepted.is_set() and not self._is_over:
             self._is_over = True
@@ -159,22 +163,22 @@ class SupervisedRenewal:
         self._channel.send(StatusChanged(info=info), may_be_missed=True)
 
     def _run(self) -> None:
-        say_at = 0.0
+        status_at = 0.0
         while True:
             messages = self._receive()
             if messages is None:
                 os._exit(ORPHANED)
             for message in messages:
                 self._handle_safely(message)
-            if self._accepted.is_set() and self._clock.monotonic() >= say_at:
-                say_at = self._clock.monotonic() + STATUS_SECONDS
+            if self._accepted.is_set() and self._clock.monotonic() >= status_at:
+                status_at = self._clock.monotonic() + STATUS_SECONDS
                 with suppress(Exception):  # a report that fails must not end the thread that hears the rest
                     self._send_status()
             self._check_standby()
             self._channel.flush()
 
     def _check_standby(self) -> None:
-        # After all messages are read: a renewal that the supervisor has told of is not repeated.
+        # After all messages are read: a renewal that the supervisor has reported is not repeated.
         if self._accepted.is_set():
             try:
                 self._standby.start_if_needed()
@@ -182,8 +186,8 @@ class SupervisedRenewal:
                 logger.exception("leases cannot be renewed by this process itself")
 
     def _receive(self) -> list[ToWorker] | None:
-        """What the supervisor says; None when it cannot be heard any more, because it is gone or because a
-        task has closed our end or put something else in its place."""
+        """Return the supervisor's messages. None when it cannot be heard any more: it is gone, or a task has
+        closed this end or put something else in its place."""
         try:
             select([self._channel], [], [], TICK_SECONDS)
             return self._channel.receive()
@@ -194,8 +198,8 @@ class SupervisedRenewal:
         try:
             self._handle(message)
         except Exception:
-            # Without this thread nobody would hear that the supervisor is gone, so nothing ends it.
-            logger.exception("what the supervisor said could not be done")
+            # Without this thread the end of the supervisor would go unnoticed, so no error ends it.
+            logger.exception("a message of the supervisor could not be handled")
 
     def _handle(self, message: ToWorker) -> None:
         match message:
@@ -209,8 +213,8 @@ class SupervisedRenewal:
                 self._apply_renewal(message)
             case RenewalFailed(leases=leases, failures=failures):
                 self._failures = failures
-                for one in self._find_assignments(leases):
-                    one.context.mark_lease_in_doubt()
+                for assignment in self._find_assignments(leases):
+                    assignment.context.mark_lease_in_doubt()
             case CancelsRequested(cancels=cancels):
                 self._on_cancels(cancels)
             case _:
@@ -240,16 +244,17 @@ class SupervisedRenewal:
     def _apply_renewal(self, message: LeasesRenewed) -> None:
         self._failures = 0
         self._succeeded_at = message.at
-        for one in self._find_assignments(message.renewed):
-            # A lost lease stays lost. A supervisor that was stopped tells late of renewals before the loss.
-            if one.start_by > -inf:
-                one.mark_renewed(message.since)
-                one.context.mark_renewed(message.at)
+        for assignment in self._find_assignments(message.renewed):
+            # A lost lease stays lost. A supervisor that was stopped reports renewals from before the loss
+            # late.
+            if assignment.start_by > -inf:
+                assignment.mark_renewed(message.since)
+                assignment.context.mark_renewed(message.at)
         reasons = {refusal.lease: refusal.reason for refusal in message.refused}
-        for one in self._find_assignments(tuple(reasons)):
-            one.mark_lost()
-            one.context.mark_lease_lost(reasons[one.lease])
+        for assignment in self._find_assignments(tuple(reasons)):
+            assignment.mark_lost()
+            assignment.context.mark_lease_lost(reasons[assignment.lease])
 
     def _find_assignments(self, leases: tuple[Lease, ...]) -> list[Assignment]:
-        named = set(leases)
-        return [one for one in self._slots if one.lease in named]
+        wanted = set(leases)
+        return [assignment for assignment in self._slots if assignment.lease in wanted]

@@ -1,4 +1,4 @@
-"""A supervisor: it starts worker processes, watches them, and replaces those that die."""
+"""Supervisor: starts worker processes, watches them, and replaces those that die."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ TICK_SECONDS: Final = 0.25
 STACKS_SECONDS: Final = 0.05
 SILENT_SECONDS: Final = 5.0
 HOPELESS_SECONDS: Final = 15.0
-EXCUSED_SECONDS: Final = 60.0  # for how long a store that does not answer explains a silence
-# A worker interrupts what is left after its drain for three seconds, and closes within two.
+EXCUSED_SECONDS: Final = 60.0  # for how long a store without an answer explains a silence
+# A worker interrupts the remaining jobs after its drain for three seconds, and closes within two.
 LEAVING_SECONDS: Final = 6.0
 RELEASE_SECONDS: Final = 5.0
 NO_STORE: Final = 3  # the exit status of a worker that cannot reach its store
@@ -55,8 +55,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class SupervisorPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How many worker processes there shall be, how long they may drain, and how one is started: `command`
-    makes its words from the descriptors of its channel and its page."""
+    """Number of worker processes, their drain time, and how one is started. `command` builds its arguments
+    from the descriptors of its channel and its lease table."""
 
     processes: int
     drain: float
@@ -65,10 +65,10 @@ class SupervisorPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Supervisor:
-    """One loop on the main thread, woken by signals, deaths and messages; a second thread asks the store.
+    """One loop on the main thread, woken by signals, deaths and messages; a second thread calls the store.
 
-    It does not load the app, so whatever the app does to its process does not happen here, and a new process
-    is always a fresh one.
+    It does not load the app, so nothing that the app does to its process happens here, and a new process is
+    always a fresh one.
     """
 
     def __init__(self, plan: SupervisorPlan, clock: Clock | None = None) -> None:
@@ -84,14 +84,14 @@ class Supervisor:
         self._stops = 0
         self._is_paused = False
         self._reloader: Reloader | None = None
-        self._pending_stacks: deque[WorkerProcess] = deque()  # whose stacks are to be shown
+        self._pending_stacks: deque[WorkerProcess] = deque()  # children whose stacks are to be shown
         self._missing = 0  # processes that could not begin; with new code they may
         self._status = 0
         self._failure: Exception | None = None
 
     def run(self) -> int:
-        """Run until all workers have ended; the exit status. Raises ConfigError if there is nothing to run,
-        WorkersDied if they die again and again."""
+        """Run until all workers have ended, and return the exit status. Raises ConfigError if there is
+        nothing to run, WorkersDied if they die again and again."""
         with self._handle_signals():
             try:
                 self._start()
@@ -120,7 +120,7 @@ class Supervisor:
                     key.fileobj.recv(4_096)
         now = self._clock.monotonic()
         if now - self._ticked_at > SILENT_SECONDS:
-            # We were stopped ourselves, or the whole machine was; nobody was watched meanwhile.
+            # This process was stopped, or the whole machine was; no child was watched meanwhile.
             self._watched_since = now
         self._ticked_at = now
 
@@ -134,30 +134,30 @@ class Supervisor:
 
     def _start_due(self) -> None:
         now = self._clock.monotonic()
-        while any(at <= now for at in self._start_times) and not self._stops:
+        while any(start_at <= now for start_at in self._start_times) and not self._stops:
             self._start_times.remove(min(self._start_times))
             try:
                 self._start()
             except OSError as exc:
-                # No memory, no descriptors or no more processes; the others go on, and it may pass.
+                # No memory, no descriptors or no more processes; the other children go on, and it may pass.
                 logger.error("no worker process can be started: %s", exc)
                 self._restart(now, f"the last one could not be started: {exc}")
 
     def _reap(self) -> None:
-        """Take note of every process that has ended, also of strangers: as the first process of a container
-        we inherit the orphans of all others."""
+        """Reap every process that has ended, also unrelated ones: the first process of a container inherits
+        all orphans."""
         while True:
             try:
-                gone = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if gone is None:
+            if exited is None:
                 return
-            child = self._children.pop(gone.si_pid, None)
+            child = self._children.pop(exited.si_pid, None)
             if child is not None:
-                self._receive(child)  # its last words
-                child.kill()  # what its tasks have left behind; not reaped yet, the number is still its own
-            _, status = os.waitpid(gone.si_pid, 0)
+                self._receive(child)  # its last messages
+                child.kill()  # and its tasks' processes; not reaped yet, so the pid is still its own
+            _, status = os.waitpid(exited.si_pid, 0)
             if child is not None:
                 self._on_exit(child, os.waitstatus_to_exitcode(status))
 
@@ -183,12 +183,12 @@ class Supervisor:
             self._missing += 1
             return
         if self._lease_keeper is None and status >= 0:
-            # The first one has not even begun, and has said why. (One that a signal has ended could not.)
+            # The first one has not even begun, and has logged why. (One that a signal has ended could not.)
             self._status = max(status, 1)
             return
         now = self._clock.monotonic()
         if status == NO_STORE and child.info is None:
-            # The store is away; starting again does not bring it back.
+            # The store is unavailable; starting again does not help.
             self._start_times.append(now + HOPELESS_SECONDS)
             return
         self._restart(now, f"the last one, {child.pid}, {describe_exit(status)}")
@@ -212,7 +212,7 @@ class Supervisor:
         now = self._clock.monotonic()
         self._start_times += [now] * self._missing
         self._missing = 0
-        for child in [one for one in self._children.values() if not one.is_leaving]:
+        for child in [child for child in self._children.values() if not child.is_leaving]:
             self._start_times.append(now)
             self._dismiss(child, self._plan.drain)
 
@@ -227,8 +227,8 @@ class Supervisor:
         try:
             messages = child.channel.receive() if child.is_connected else ()
         except msgspec.MsgspecError as exc:
-            # A task has written there, or the child is of a release that we do not know.
-            logger.error("worker process %s talks nonsense, and is killed: %s", child.pid, exc)
+            # A task has written there, or the child is of an unknown release.
+            logger.error("worker process %s sent an invalid message, and is killed: %s", child.pid, exc)
             child.kill()
             messages = None
         if messages is None:
@@ -258,23 +258,23 @@ class Supervisor:
             case _:
                 assert_never(message)
 
-    def _accept(self, child: WorkerProcess, hello: WorkerReady) -> None:
-        if not hello.is_shared:
+    def _accept(self, child: WorkerProcess, message: WorkerReady) -> None:
+        if not message.is_shared:
             raise ConfigError(
                 "this store lives in the memory of one process, so several cannot share it: leave "
                 "--processes out, or name a store that is shared, such as sqlite:///jobs.db"
             )
-        child.info = hello.info
+        child.info = message.info
         if self._lease_keeper is None:
             self._lease_keeper = LeaseKeeper(
-                engine=open_engine(hello.url, key=hello.key),
+                engine=open_engine(message.url, key=message.key),
                 clock=self._clock,
                 supervisor=os.getpid(),
                 children=lambda: tuple(self._children.values()),
                 is_paused=lambda: self._is_paused,
             )
             self._lease_keeper.start()
-            # One goes ahead: what is wrong with the app is said once, and not by each.
+            # One goes ahead: an error of the app is logged once, and not by each process.
             now = self._clock.monotonic()
             self._start_times += [now] * (self._plan.processes - 1)
         self._lease_keeper.welcome(child)
@@ -285,10 +285,10 @@ class Supervisor:
             self._start_times.append(self._clock.monotonic() + message.replace_after)
         child.is_leaving = True
 
-    # Watching
+    # Supervision
 
     def _check_children(self) -> None:
-        """Notice workers that are silent; end those that are so without a reason or do not leave in time."""
+        """Detect silent workers; kill those that are silent without a reason or do not leave in time."""
         if self._lease_keeper is not None and self._lease_keeper.failure is not None:
             raise self._lease_keeper.failure
         now = self._clock.monotonic()
@@ -301,7 +301,7 @@ class Supervisor:
                 child.leave_by = inf
                 child.kill()
             elif silence > HOPELESS_SECONDS and not any(
-                one.is_within_timeout(now) for one in child.lease_table.entries()
+                entry.is_within_timeout(now) for entry in child.lease_table.entries()
             ):
                 logger.error(
                     "worker process %s has been silent for %.0f s, and is killed", child.pid, silence
@@ -309,19 +309,20 @@ class Supervisor:
                 child.kill()
 
     def _limit_stop(self, child: WorkerProcess, now: float) -> None:
-        """A worker that plays no more turns has only its hooks left; they may take as long as a drain."""
+        """Limit the rest of a stop: a worker that ticks no more has only its hooks left, and they may take as
+        long as a drain."""
         if child.lease_table.ticked_at == STOPPED and not child.has_stopped_ticking:
             child.has_stopped_ticking = True
             child.leave_by = min(child.leave_by, now + self._plan.drain + LEAVING_SECONDS)
 
     def _silence(self, child: WorkerProcess, now: float) -> float:
-        """For how long its coordinator has not played a turn, while nothing kept it from doing so."""
-        turned_at = child.lease_table.ticked_at
-        if turned_at <= 0 or self._lease_keeper is None or child.has_said_goodbye:
+        """Return for how long its coordinator has not ticked, while nothing kept it from doing so."""
+        ticked_at = child.lease_table.ticked_at
+        if ticked_at <= 0 or self._lease_keeper is None or child.has_said_goodbye:
             return 0.0  # it has not begun, or has ended
-        silence = now - max(turned_at, self._watched_since)
-        # No call waits as long as that. A process that was stopped in the middle of a transaction may be the
-        # very one that everybody waits for: it has the lock of a SQLite file until it is gone.
+        silence = now - max(ticked_at, self._watched_since)
+        # No call waits that long. A process that was stopped in the middle of a transaction may be the very
+        # one that all others wait for: it has the lock of a SQLite file until it is gone.
         if silence > EXCUSED_SECONDS:
             return silence
         return min(silence, now - self._lease_keeper.answers_since(now))
@@ -330,27 +331,27 @@ class Supervisor:
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """Signals wake the loop up; afterwards everything is as it was."""
-        ours, theirs = socket.socketpair()
+        """Let signals wake the loop, by a self-pipe; restore everything afterwards."""
+        receiver, sender = socket.socketpair()
         with ExitStack() as stack:
-            stack.enter_context(ours)
-            stack.enter_context(theirs)
-            ours.setblocking(False)
-            theirs.setblocking(False)
-            self._selector.register(ours, selectors.EVENT_READ)
+            stack.enter_context(receiver)
+            stack.enter_context(sender)
+            receiver.setblocking(False)
+            sender.setblocking(False)
+            self._selector.register(receiver, selectors.EVENT_READ)
             if self._plan.is_reloading:
-                self._reloader = Reloader(Path.cwd(), partial(theirs.send, b"r"))
+                self._reloader = Reloader(Path.cwd(), partial(sender.send, b"r"))
                 stack.callback(self._reloader.stop)
                 self._reloader.start()
             stack.callback(self._selector.close)
             stack.callback(
-                signal.set_wakeup_fd, signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+                signal.set_wakeup_fd, signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
             )
             for number in _HANDLED_SIGNALS:
                 stack.callback(
                     signal.signal,
                     number,
-                    signal.signal(number, lambda heard, _: self._received_signals.append(heard)),
+                    signal.signal(number, lambda received, _: self._received_signals.append(received)),
                 )
             yield
 
@@ -367,10 +368,10 @@ class Supervisor:
                 self._pause(is_over=True)
 
     def _pause(self, *, is_over: bool) -> None:
-        logger.info("all workers %s", "go on" if is_over else "are quiet until SIGCONT")
+        logger.info("all workers %s", "go on" if is_over else "pause until SIGCONT")
         self._is_paused = not is_over
         for child in self._children.values():
-            # One that is just being welcomed may miss what its welcome says.
+            # One that is just being accepted may miss the pause in its acceptance.
             child.channel.send(SetPaused(is_over=is_over))
 
     def _show_stacks(self) -> None:
@@ -379,18 +380,18 @@ class Supervisor:
         self._pending_stacks = deque(child for child in self._children.values() if child.is_up)
 
     def _show_next_stacks(self) -> None:
-        """One after the other: stacks are written letter by letter, and several at once nobody could read."""
+        """Show the stacks of one child after the other: several at once would be mixed letter by letter."""
         if self._pending_stacks and (child := self._pending_stacks.popleft()).pid in self._children:
-            # What is silent does not hear SIGUSR1, and nothing in it changes while SIGUSR2 is obeyed.
+            # A silent process does not handle SIGUSR1, and nothing in it changes while SIGUSR2 is handled.
             child.send_signal(signal.SIGUSR2 if child.is_silent else signal.SIGUSR1)
 
-    # The end
+    # Stop
 
     def _stop_all(self, drain: float) -> None:
-        """Let all workers stop in order; asked again, at once."""
+        """Let all workers stop in order; called again, at once."""
         self._stops += 1
         self._start_times.clear()
-        logger.info("all workers stop; what runs may take another %g s", drain)
+        logger.info("all workers stop; running jobs may take another %g s", drain)
         for child in self._children.values():
             self._dismiss(child, drain)
 
@@ -400,7 +401,7 @@ class Supervisor:
         if child.is_up:
             child.channel.send(StopWorker(drain=drain))
         else:
-            child.kill()  # it holds nothing yet
+            child.kill()  # it holds no lease yet
 
     def _leave(self) -> None:
         """Leave no process behind, and no lease that could be handed back."""
@@ -408,14 +409,14 @@ class Supervisor:
             child.kill()
         while self._children:
             pid, status = os.waitpid(-1, 0)
-            child_or_stranger = self._children.pop(pid, None)
-            if child_or_stranger is not None:
+            exited = self._children.pop(pid, None)
+            if exited is not None:
                 self._stops += 1
-                self._on_exit(child_or_stranger, os.waitstatus_to_exitcode(status))
+                self._on_exit(exited, os.waitstatus_to_exitcode(status))
         if self._lease_keeper is not None:
             self._lease_keeper.stop(RELEASE_SECONDS)
             if not self._lease_keeper.is_idle and self._failure is None:
                 self._failure = StoreUnavailable(
-                    "the store does not answer, so the supervisor leaves without a word to it; "
+                    "the store does not answer, so the supervisor ends without deregistering; "
                     "the jobs of its workers are run again when their leases have ended"
                 )

@@ -1,4 +1,4 @@
-"""Passing hints on: one listener for all workers of a supervisor."""
+"""Wake-up relay: one listener for all workers of a supervisor."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class WakeupRelay:
-    """Pokes all worker processes when the store says that something may have come.
+    """Wakes all worker processes when the store sends a wake-up.
 
-    They do not listen themselves: a store pays for every listener, with a connection or with a word to each.
+    The workers do not listen themselves: a store pays for every listener, with a connection or with a message
+    to each.
     """
 
     def __init__(
@@ -30,11 +31,11 @@ class WakeupRelay:
         self._request_command_poll = request_command_poll
 
     def start(self) -> None:
-        """Listen; before the first worker looks for jobs, so that it misses nothing."""
+        """Start listening, before the first worker claims, so that it misses no wake-up."""
         try:
             self._wakeups.start(self._wake_all)
         except StoreError as exc:
-            logger.warning("nobody listens to the store, so jobs are found later: %s", exc)
+            logger.warning("there are no wake-ups from the store, so jobs are found later: %s", exc)
 
     def close(self) -> None:
         self._wakeups.close()
@@ -42,6 +43,6 @@ class WakeupRelay:
     def _wake_all(self) -> None:
         self._request_command_poll()
         for child in self._children():
-            # One that is not up yet looks when it is.
+            # One that is not up yet claims when it is.
             if child.is_up:
                 child.channel.send(WakeUp(), may_be_missed=True)
