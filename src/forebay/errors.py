@@ -1,47 +1,47 @@
-"""Every error Forebay raises, chosen by what the caller can do about it.
+"""Every error that Forebay raises, by what the caller can do about it.
 
 ForebayError
   ConfigError              fix the settings
   InvalidJob               fix the request; `field` names the part
     PayloadError           fix the arguments (cannot encode, decode, too large)
       CorruptPayload       enqueue a new job: stored bytes are not what was written
-        BlobGone           put back what was kept beside the store; the job is tried again
-      NewerPayload         upgrade this program: the bytes are whole, but made for a later version
-        UnknownEncryptionKey         give this program the encryption key that `key` names
-  UnknownTask              deploy the code, or mend the name
+        BlobGone           restore the blob; the job is tried again
+      NewerPayload         upgrade this program: the bytes are intact, but of a later version
+        UnknownEncryptionKey  give this program the encryption key that `key` names
+  UnknownTask              deploy the code, or correct the name
   JobNotFound              check the id; the job may have been pruned or deleted
   QueueNotFound            check the name: `forebay queues list`
   WorkerNotFound           check the id: `forebay workers list`; it may have stopped
   ScheduleNotFound         check the name: `forebay schedules list`
-  ApiKeyNotFound              check the name: `forebay keys list`
+  ApiKeyNotFound           check the name: `forebay keys list`
   SessionNotFound          check the id: `forebay sessions list`
-  AlertNotFound            check the id: `forebay alerts list`; the oldest are forgotten
-  AlertRuleNotFound             check the id: `forebay alerts rules`
-  GradualReviveNotFound             check the name: `forebay gradual-revives list`
-  WorkersDied              look at the log of the workers: they die as soon as they are started
+  AlertNotFound            check the id: `forebay alerts list`; the oldest are deleted
+  AlertRuleNotFound        check the id: `forebay alerts rules`
+  GradualReviveNotFound    check the name: `forebay gradual-revives list`
+  WorkersDied              read the log of the workers: they die right after their start
   DuplicateJob             use the job that `holder` names, or another key
   QueueFull                try later, or raise the queue's max_length
   RateLimited              try again after `retry_after` seconds
   TooManyRequests          of a service: ask again after `retry_after` seconds
-  Unauthenticated          of a service: show an API key that holds
-  Forbidden                of a service: ask for a key with another role, or for another queue
+  Unauthenticated          of a service: send a valid API key
+  Forbidden                of a service: use a key with another role, or for another queue
   QueueClosed              choose another queue, or `forebay queues resume`: it is draining or was dropped
   QueueNotEmpty            empty it first, or drop it by force
-  IllegalTransition        look at the state of the job first; it does not allow this
-  JobFailed                look at why: `forebay dead show ID`; then revive it or not
-  JobCancelled             nothing, if it was meant; `forebay jobs show ID` tells who did it
+  IllegalTransition        read the state of the job first; it does not allow this
+  JobFailed                read the reason: `forebay dead show ID`; then revive it or not
+  JobCancelled             nothing, if it was intended; `forebay jobs show ID` names the actor
   WaitTimeout              wait again: the job goes on
-  LeaseLost                stop: raised in a task whose lease is gone, and what it does counts no more
-  StoreError               see its kinds; of itself: what asks the store is closed
+  LeaseLost                stop: raised in a task whose lease is lost; its result will be refused
+  StoreError               see its kinds; of itself: the handle of the store is closed
     StoreUnavailable       try again later; workers do so by themselves
       StoreBusy            try again once the transaction that holds a key, an id or a job has ended
       StoreLocked          end the transaction of the program that locks the whole store
     StoreRefused           change the value: it can never be stored here
-    StoreUnusable          mend the file, the server or the address; the message says what is wrong
+    StoreUnusable          repair the file, the server or the address; the message says what is wrong
     SchemaOutdated         run `forebay migrate`, or move the jobs as the message says
     SchemaNewer            upgrade this program
 
-Raised by task code to say how its attempt shall end:
+Raised by task code to set the outcome of its attempt:
 
 PermanentError             no further attempt makes sense
 RetryableError             another attempt makes sense, whatever the task lists in no_retry_for
@@ -56,7 +56,7 @@ from __future__ import annotations
 
 
 class ForebayError(Exception):
-    """Root of everything Forebay raises."""
+    """Base class of all errors that Forebay raises."""
 
 
 class ConfigError(ForebayError, ValueError):
@@ -80,8 +80,10 @@ class CorruptPayload(PayloadError):
 
 
 class NewerPayload(PayloadError):
-    """The stored bytes are whole, but made for a later version or a setting that is missing here; `needs` is
-    what a program must have been given to read them, None where it must be a later one."""
+    """The stored bytes are intact, but of a later version, or need a setting that is missing here.
+
+    `requires` is the setting that a program needs to read them; None if it must be a later version.
+    """
 
     def __init__(self, message: str, *, field: str | None = None, requires: str | None = None) -> None:
         super().__init__(message, field=field)
@@ -109,7 +111,7 @@ class QueueNotFound(ForebayError, LookupError):
 
 
 class WorkerNotFound(ForebayError, LookupError):
-    """No worker of this id is on the list."""
+    """No worker has this id."""
 
 
 class ScheduleNotFound(ForebayError, LookupError):
@@ -121,19 +123,19 @@ class GradualReviveNotFound(ForebayError, LookupError):
 
 
 class ApiKeyNotFound(ForebayError, LookupError):
-    """There is no API key of this name."""
+    """No API key has this name."""
 
 
 class SessionNotFound(ForebayError, LookupError):
-    """There is no session of a browser with this id."""
+    """No browser session has this id."""
 
 
 class AlertNotFound(ForebayError, LookupError):
-    """There is no alert of this id; the oldest ones are forgotten."""
+    """No alert has this id; the oldest ones are deleted."""
 
 
 class AlertRuleNotFound(ForebayError, LookupError):
-    """There is no rule of alerts with this id."""
+    """No alert rule has this id."""
 
 
 class WorkersDied(ForebayError):
@@ -165,8 +167,8 @@ class QueueFull(ForebayError):
 class RateLimited(ForebayError):
     """Jobs come faster than the queue takes them: of this client, or of all clients where `client` is None.
 
-    `limit` is how many a second it takes. After `retry_after` seconds what was asked for would be accepted;
-    None if more were asked for in one call than it ever takes at once.
+    `limit` is the rate per second. After `retry_after` seconds the same call would be accepted; None if the
+    call asked for more than the queue ever takes at once.
     """
 
     def __init__(
@@ -180,8 +182,8 @@ class RateLimited(ForebayError):
 
 
 class TooManyRequests(ForebayError):
-    """A client asks a service more often than it may: `limit` at once. It may ask once more after
-    `retry_after` seconds, and as often again after `reset_seconds`."""
+    """A client sends more requests to a service than its `limit` at once. One more is accepted after
+    `retry_after` seconds, and as many again after `reset_seconds`."""
 
     def __init__(self, message: str, *, limit: int, retry_after: float, reset_seconds: int) -> None:
         super().__init__(message)
@@ -191,11 +193,11 @@ class TooManyRequests(ForebayError):
 
 
 class Unauthenticated(ForebayError):
-    """A service was shown no API key, or one that is wrong, expired or revoked."""
+    """A request to a service has no API key, or one that is wrong, expired or revoked."""
 
 
 class Forbidden(ForebayError):
-    """The API key that was shown does not allow this."""
+    """The API key of the request does not allow this."""
 
 
 class QueueClosed(ForebayError):
@@ -207,7 +209,7 @@ class QueueNotEmpty(ForebayError):
 
 
 class IllegalTransition(ForebayError):
-    """The job's state does not allow what was asked; the job is untouched."""
+    """The job's state does not allow the action; the job is unchanged."""
 
 
 class JobFailed(ForebayError):
@@ -228,20 +230,21 @@ class WaitTimeout(ForebayError, TimeoutError):
 
 
 class LeaseLost(ForebayError):
-    """The lease of the running attempt is gone: another one may be running, and this one counts no more."""
+    """The lease of the running attempt is lost: another attempt may run, and the result of this one will be
+    refused."""
 
 
 class StoreError(ForebayError):
-    """Root of everything that goes wrong in a store."""
+    """Base class of all errors of a store."""
 
 
 class StoreUnavailable(StoreError):
-    """The store does not answer now (locked, full, away); the same call may work later."""
+    """The store does not answer now (locked, full, unreachable); the same call may work later."""
 
 
 class StoreBusy(StoreUnavailable):
     """Another transaction holds a key, an id or a job that the call needs. Nothing has happened. The same
-    call works once that transaction ends, and calls that do not need what it holds work now."""
+    call works once that transaction ends; calls that need none of its locks work now."""
 
 
 class StoreLocked(StoreUnavailable):
@@ -250,7 +253,7 @@ class StoreLocked(StoreUnavailable):
 
 
 class StoreRefused(StoreError):
-    """The store can never hold this value; the whole call was undone."""
+    """The store can never hold this value; the whole call was rolled back."""
 
 
 class StoreUnusable(StoreError):
@@ -262,7 +265,7 @@ class SchemaOutdated(StoreError):
 
 
 class SchemaNewer(StoreError):
-    """The store's schema asks for a newer program."""
+    """The store's schema needs a newer program."""
 
 
 class PermanentError(Exception):
@@ -270,7 +273,7 @@ class PermanentError(Exception):
 
 
 class JobSignal(Exception):
-    """Raised by task code to end its attempt in a certain way."""
+    """Raised by task code to set the outcome of its attempt."""
 
 
 class Retry(JobSignal):
@@ -290,7 +293,7 @@ class Snooze(JobSignal):
 
 
 class Discard(JobSignal):
-    """Put the job into the dead letters; no further attempt makes sense."""
+    """Move the job to the dead letters; no further attempt makes sense."""
 
 
 class Cancel(JobSignal):
@@ -298,10 +301,10 @@ class Cancel(JobSignal):
 
 
 class RetryableError(Exception):
-    """Raised by task code, or a base of its own errors: tried again while retries remain, also where the task
+    """Raised by task code, or a base of its own errors: tried again while retries remain, even if the task
     lists it in `no_retry_for`."""
 
 
 class BlobGone(CorruptPayload, RetryableError):
-    """What the stored bytes refer to is not where it was put. Tried again while retries remain: a blob that
-    was moved or restored can be read then."""
+    """The blob that the stored bytes refer to is missing. Tried again while retries remain: a blob may be
+    restored in between."""

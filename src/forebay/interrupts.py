@@ -1,25 +1,26 @@
-"""Defer interrupts of a task thread while Forebay's own code runs on it.
+"""Deferred interrupts: no interrupt of a task thread while Forebay's own code runs on it.
 
 A thread worker stops a task by an asynchronous exception (`PyThreadState_SetAsyncExc`). CPython raises it at
 the next check: when a Python function begins, after most calls, and at each backward jump. That is fine in
-the task's own code. In ours it is not:
+the task's own code. In Forebay's code it is not:
 
 - An exception between `acquire()` and `try` leaves a lock locked for ever. `with lock:` has the same gap on
   Python 3.14, where the call of `__enter__` ends with a check. A `Condition`, an `Event`, a logging handler
   and a thread pool have it on all versions, because they take their locks in Python code.
-- An exception inside a store call leaves a half-read answer in a connection, an open transaction, a pipeline
-  mode that is not left, or a memory store of which one index knows a job and another does not.
+- An exception inside a store call leaves a half-read answer in a connection, an open transaction or an open
+  pipeline mode. A memory store may be left with a job in one index and not in another.
 
-Drivers and the standard library take such locks too, so no care with single locks is enough. Instead, this
-code runs in an `uninterrupted` region. An interrupt that comes meanwhile waits, and is raised where the
-region ends. A region is for work that ends soon: one store call, one change under a lock. Waits that may be
-long (for a result, for a hint) are made in slices, with the end of a region between two of them. Whatever is
-taken in a region is given back in the same one: an interrupt may come between two regions.
+Drivers and the standard library take such locks too, so careful handling of single locks is not enough.
+Instead, this code runs in an `uninterrupted` region. An interrupt that arrives in a region is deferred, and
+raised at its end. A region is for short work: one store call, one change under a lock. Waits that may be long
+(for a result, for a wake-up) are made in slices, with the end of a region between two of them. A resource
+that is taken in a region is released in the same one: an interrupt may come between two regions.
 
-Why no interrupt arrives within a region. `Interruptible.hold` first hides the thread, so that the executor
-cannot raise in it, and then makes CPython check. One that was raised before is heard by that check, and the
-region is not entered. So nothing is on its way when `hold` returns, and nothing is raised before `listen`.
-An interrupt at the end of a region is an ordinary exception, raised by the thread itself in `__exit__`.
+Why no interrupt arrives within a region: `Interruptible.hold` first hides the thread, so that the executor
+cannot raise in it, and then makes CPython check. An interrupt that was raised before is delivered by that
+check, and the region is not entered. So none is pending when `hold` returns, and none is raised before
+`listen`. An interrupt at the end of a region is an ordinary exception, raised by the thread itself in
+`__exit__`.
 
 A thread without an `Interruptible` (any thread that is no task thread) pays two calls, 0.1 us each.
 """
@@ -42,25 +43,25 @@ SLICE_SECONDS: Final = 0.05
 
 
 class Interruptible(Protocol):
-    """A thread that an executor may interrupt. `depth` counts the regions that it is in."""
+    """A thread that an executor may interrupt. `depth` counts its nested regions."""
 
     depth: int
 
     def hold(self) -> None:
-        """Hide the thread: no interrupt is raised in it from then on, and none is on its way. Raises one that
+        """Hide the thread: from then on no interrupt is raised in it, and none is pending. Raises one that
         came before."""
         ...
 
     def listen(self) -> None:
-        """Let interrupts in again, and raise the one that came meanwhile."""
+        """Allow interrupts again, and raise a deferred one."""
         ...
 
     def check(self) -> None:
-        """Stay hidden, and raise the interrupt that came meanwhile."""
+        """Stay hidden, and raise a deferred interrupt."""
         ...
 
     def listen_later(self) -> None:
-        """Let interrupts in again; the one that came meanwhile is raised at the end of the next region."""
+        """Allow interrupts again; a deferred one is raised at the end of the next region."""
         ...
 
 
@@ -72,7 +73,7 @@ _current: Final = _CurrentThread()
 
 
 class UninterruptedRegion:
-    """A region in which the current thread is not interrupted. It may be entered again inside itself.
+    """A region in which the current thread is not interrupted. Regions may be nested.
 
     Use `uninterrupted`, before the lock: `with uninterrupted, self._lock:`. Never across an `await`.
     """
@@ -92,7 +93,7 @@ class UninterruptedRegion:
                 thread.listen()
 
     def __call__(self, func: Callable[P, R]) -> Callable[P, R]:
-        """The function, run as such a region."""
+        """Return the function, run in a region."""
 
         @wraps(func)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -102,7 +103,7 @@ class UninterruptedRegion:
         return call
 
     def check(self) -> None:
-        """Raise an interrupt that has come, as an ordinary exception, except in a region inside another."""
+        """Raise a deferred interrupt as an ordinary exception, except in a nested region."""
         thread = _current.thread
         if thread is not None and thread.depth == 1:
             thread.check()
@@ -128,7 +129,7 @@ class _LockRegion:
     def __enter__(self) -> None:
         with uninterrupted:
             self._lock.acquire()
-            uninterrupted.__enter__()  # ends with the lock
+            uninterrupted.__enter__()  # left when the lock is released
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._lock.release()
@@ -136,8 +137,8 @@ class _LockRegion:
 
 
 def hold_lock(lock: Lock) -> AbstractContextManager[object]:
-    """The same as `with uninterrupted, lock:` where every tenth of a microsecond counts: a thread that is no
-    task thread takes the bare lock."""
+    """Return a fast equivalent of `with uninterrupted, lock:`. A thread that is no task thread takes the bare
+    lock, where every tenth of a microsecond counts."""
     return lock if _current.thread is None else _LockRegion(lock)
 
 
@@ -157,19 +158,20 @@ class _CheckingHandle:
 
 
 def check_between_calls(handle: T) -> T:
-    """Return a store handle that checks for interrupts after each call, for a region with many calls."""
+    """Return a store handle that raises deferred interrupts after each call, for a region with many calls."""
     return cast(T, _CheckingHandle(handle))
 
 
 def wait_for(condition: Condition, predicate: Callable[[], bool], seconds: float | None) -> None:
-    """Wait for something under a condition that the caller does not hold, at most `seconds`.
+    """Wait for a predicate under a condition that the caller does not hold, at most this long.
 
-    A task thread waits in slices, each in a region of its own: interrupts are raised between two slices.
+    On a task thread it waits in slices, each in a region of its own: an interrupt is raised between two of
+    them.
     """
     ends = inf if seconds is None else monotonic() + seconds
-    most = inf if _current.thread is None else SLICE_SECONDS
+    longest = inf if _current.thread is None else SLICE_SECONDS
     while True:
-        left = min(ends - monotonic(), most)
+        left = min(ends - monotonic(), longest)
         with uninterrupted, condition:
             if condition.wait_for(predicate, None if left == inf else left):
                 return
@@ -178,5 +180,5 @@ def wait_for(condition: Condition, predicate: Callable[[], bool], seconds: float
 
 
 def set_interruptible(thread: Interruptible | None) -> None:
-    """Called by an executor on a thread of its own, before the first task. None: no longer."""
+    """Set the interruptible of the current thread: by an executor, before its first task. None removes it."""
     _current.thread = thread

@@ -2,18 +2,15 @@
 
 The order of the steps keeps every job from being lost, and from running twice:
 
-1. Before the first job is copied, all queues and schedules of the old store are paused. What was paused
-already is
-   recorded in a document there. From then on no worker claims a job of the old store. The move waits for
-   running attempts.
-2. Jobs are copied with their ids, and can be claimed in the new store from then on. A job that is there
-already
-   stays unchanged. So a killed mover can be started again at any point. Jobs that producers have added to the
-   old store in between come with the next pass.
+1. Before the first job is copied, all queues and schedules of the old store are paused. Those that were paused
+   already are recorded in a document there. From then on no worker claims a job of the old store. The move
+   waits for running attempts.
+2. Jobs are copied with their ids, and can be claimed in the new store from then on. A job that is there stays
+   unchanged. So a killed mover can be started again at any point. Jobs that producers have added to the old
+   store in between come with the next pass.
 3. Jobs are deleted from the old store only when all producers write to the new one. Each is deleted after the
-new
-   store has confirmed that it has it, children before parents, since the end of a parent would resolve its
-   edges. At last the queues are closed for new jobs.
+   new store has confirmed that it has it. Children are deleted before parents: the end of a parent would
+   resolve its edges. At last the queues are closed for new jobs.
 
 Until then each job is in both stores, and no worker can claim it from the old one. A move back is refused
 until this one is finished: the old store has jobs that were done in the new one.
