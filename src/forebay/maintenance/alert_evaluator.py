@@ -58,9 +58,11 @@ class AlertEvaluator:
 
     @property
     def is_ready(self) -> bool:
-        """True once per period, for all callers together: consumers ask after each claim, and a query each
-        time would cost more than alerts are worth. False while the last evaluation is under way, so that
-        the run goes to a process that can use it."""
+        """Whether a run is due: true once per period, for all callers together.
+
+        Consumers ask after each claim, and a query each time would cost more than alerts are worth. False
+        while the last evaluation is under way, so that the run goes to a process that can use it.
+        """
         now = self._clock.monotonic()
         if now < self._ready_at or _is_running(self._evaluation_thread) or self._is_closed.is_set():
             return False
@@ -76,12 +78,16 @@ class AlertEvaluator:
     def _evaluate_logged(self) -> None:
         """Evaluate; log any error, as with metrics: an alert must not stop a worker."""
         try:
-            looked = self._evaluate()
+            evaluation = self._evaluate()
         except Exception as exc:
             is_known = isinstance(exc, StoreError)
             logger.warning("alerts are evaluated at the next run: %s", exc, exc_info=not is_known)
             return
-        if looked.has_deliveries and not _is_running(self._delivery_thread) and not self._is_closed.is_set():
+        if (
+            evaluation.has_deliveries
+            and not _is_running(self._delivery_thread)
+            and not self._is_closed.is_set()
+        ):
             self._delivery_thread = _start_thread(
                 "forebay-deliveries", lambda: deliver_due(self._engine, self._is_closed.is_set, self._policy)
             )

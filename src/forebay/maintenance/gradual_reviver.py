@@ -13,7 +13,7 @@ from forebay.operations.gradual_revive import advance_gradual_revives
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
-# Pause after a run that found no gradual revive: a look costs a connection.
+# Pause after a run that found no gradual revive: a query costs a connection.
 IDLE_SECONDS: Final = 10.0
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ class GradualReviver:
 
     @property
     def is_ready(self) -> bool:
-        """True once per period, as with alerts: a consumer asks after each of its claims."""
+        """Whether a run is due: true once per period, as with alerts. A consumer asks after each of its
+        claims."""
         now = self._clock.monotonic()
         if now < self._ready_at:
             return False

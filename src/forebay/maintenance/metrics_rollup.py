@@ -42,8 +42,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class MetricsRollup:
-    """Counts and rolls up. A row of a coarser tier is made again from all finer ones. So two concurrent runs,
-    or one that dies in the middle, change nothing."""
+    """Counts jobs and rolls metrics up. A row of a coarser tier is built again from all finer ones. So two
+    concurrent runs, or one that dies in the middle, change nothing."""
 
     name = "measure"
     every_ms = TEN_SECONDS
@@ -60,7 +60,7 @@ class MetricsRollup:
         snapshots = store.snapshot_queues()
         if not snapshots:
             return False  # there has never been a job
-        now = max(one.taken_at for one in snapshots.values())
+        now = max(snapshot.taken_at for snapshot in snapshots.values())
         # Each step runs even if those before have failed: in a store that is full, pruning helps.
         _run_logged(lambda: _record_snapshots(store, snapshots))
         has_more = _run_logged(lambda: self._roll_up(store, now))
@@ -77,7 +77,7 @@ class MetricsRollup:
         has_more = self._roll_up_tier(store, MINUTE, since, now)
         if has_more or start_of(now, COARSE_MS) != self._coarse_at:
             self._coarse_at = start_of(now, COARSE_MS)
-            # The span before is made again only while it may change. Another process may have rolled up
+            # The previous span is built again only while it may change. Another process may have rolled up
             # minutes that begin before ours, and had no time for the coarser tiers.
             since -= LATE_MS
             for tier in (HOUR, DAY_MS):
@@ -88,7 +88,7 @@ class MetricsRollup:
     def _roll_up_tier(self, store: Store, tier: int, since: int, now: int) -> bool:
         finer = FINER[tier]
         for _ in range(MAX_WINDOWS):
-            looked_at = self._clock.monotonic()
+            read_at = self._clock.monotonic()
             # There may be no rows for days: no worker ran, or none measured.
             first = next(iter_rows(store, finer, since, now + tier, limit=1), None)
             if first is None:
@@ -96,7 +96,7 @@ class MetricsRollup:
             start = start_of(first.starts_at, tier)
             since = start + WINDOW_MS[tier]
             rows = roll_up(iter_rows(store, finer, start, since), tier)
-            if self._clock.monotonic() > looked_at + STALE_SECONDS:
+            if self._clock.monotonic() > read_at + STALE_SECONDS:
                 return False
             store.record_metrics(rows)
         return True
@@ -115,7 +115,7 @@ def _run_logged(work: Callable[[], bool]) -> bool:
 
 
 def _record_snapshots(store: Store, snapshots: Mapping[QueueName, QueueSnapshot]) -> bool:
-    store.record_metrics([_snapshot_row(queue, one) for queue, one in snapshots.items()])
+    store.record_metrics([_snapshot_row(queue, snapshot) for queue, snapshot in snapshots.items()])
     return False
 
 
@@ -138,17 +138,17 @@ def _merge_workers(store: Store, now: int) -> bool:
     process has merged in time stay apart, and are pruned like the others.
 
     Two concurrent runs have read the same rows, since no new ones come, and write the same result."""
-    end = start_of(now - OVER_MS, TEN_SECONDS)
+    until = start_of(now - OVER_MS, TEN_SECONDS)
     groups: defaultdict[tuple[int, QueueName], list[MetricRow]] = defaultdict(list)
-    for row in iter_rows(store, TEN_SECONDS, end - LATE_MS, end):
+    for row in iter_rows(store, TEN_SECONDS, until - LATE_MS, until):
         groups[row.starts_at, row.queue].append(row)
     parts = [row for group in groups.values() if len(group) > 1 for row in group]
     if parts:
-        apart = [row for row in parts if row.worker != ALL_WORKERS]
-        store.record_metrics(roll_up(parts, TEN_SECONDS), instead_of=apart)
+        unmerged = [row for row in parts if row.worker != ALL_WORKERS]
+        store.record_metrics(roll_up(parts, TEN_SECONDS), instead_of=unmerged)
     return False
 
 
 def _prune(store: Store, now: int) -> bool:
-    went = [store.prune_metrics(tier, now - kept) for tier, kept in RETENTION_MS.items()]
-    return any(rows >= MAX_ROWS for rows in went)
+    pruned = [store.prune_metrics(tier, now - retention_ms) for tier, retention_ms in RETENTION_MS.items()]
+    return any(rows >= MAX_ROWS for rows in pruned)

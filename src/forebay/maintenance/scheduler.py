@@ -17,7 +17,8 @@ from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.store import Store
 
 LONGEST_SLEEP_SECONDS: Final = 60.0
-# A wake-up comes with every new job; after one the scheduler looks, and then pauses at least this long.
+# A wake-up comes with every new job; after one the scheduler queries the store, and then pauses at least this
+# long.
 MIN_PAUSE_SECONDS: Final = 0.1
 OUTAGE_SECONDS: Final = 1.0
 
@@ -29,7 +30,7 @@ class Scheduler:
     only where seconds matter, or where no worker runs. The store lets each run be fired once.
 
     It sleeps until the next run, at most `longest` seconds, and a saved schedule wakes it. While the store is
-    away it tries again, and then catches up.
+    unavailable it tries again, and then catches up.
     """
 
     def __init__(
@@ -99,22 +100,22 @@ class Scheduler:
         try:
             return self.tick(store)
         except StoreUnavailable as exc:
-            logger.warning("schedules are not fired while the store is away: %s", exc)
+            logger.warning("schedules are not fired while the store is unavailable: %s", exc)
             return OUTAGE_SECONDS
 
     def tick(self, store: Store) -> float:
         """Fire all that is due, in batches; return how many seconds to sleep. The duration of the tick itself
         counts as slept."""
-        began = self._clock.monotonic()
+        started_at = self._clock.monotonic()
         has_more = True
         while has_more and not self._is_stopped.is_set():
             jobs, has_more = fire_due(store, self._roll, self._batch, self._waiting)
             self.fired += jobs
         due = store.due_schedules(1)
-        took = self._clock.monotonic() - began
-        if took > self._longest:
-            logger.warning("the scheduler falls behind: a tick took %.1f s of %g s", took, self._longest)
+        seconds = self._clock.monotonic() - started_at
+        if seconds > self._longest:
+            logger.warning("the scheduler falls behind: a tick took %.1f s of %g s", seconds, self._longest)
         if due.schedules:
             return 0.0
         next_due = self._longest if due.next_due_ms is None else due.next_due_ms / 1_000
-        return max(0.0, min(self._longest - took, next_due))
+        return max(0.0, min(self._longest - seconds, next_due))

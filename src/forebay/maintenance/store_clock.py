@@ -1,4 +1,4 @@
-"""Detect steps of the store's clock by comparing it with this process's monotonic clock."""
+"""Observation of the store's clock: steps are detected by comparison with this process's monotonic clock."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ SLEW: Final = 2_000
 
 
 class ClockObservation(NamedTuple):
-    """A reading of the store's clock. `latest` is where that clock can stand now at most without a step
-    forward of more than a second. So after such a step it is a time of the clock before the step."""
+    """A reading of the store's clock.
+
+    `latest` is where that clock can stand now at most without a step forward of more than a second. So after
+    such a step it is a time of the clock before the step.
+    """
 
     reading: ClockReading
     latest: int
@@ -38,18 +41,18 @@ class StoreClock:
         self._read_at = -inf
 
     def read(self, store: ClockReadingStore, *, record: bool = False) -> ClockObservation:
-        """Read the store's clock and compare it with what the readings before let expect."""
-        asked = floor(self._clock.monotonic() * 1_000)
+        """Read the store's clock and compare it with what earlier readings predict."""
+        before = floor(self._clock.monotonic() * 1_000)
         reading = store.read_clock(record=record)
-        answered = ceil(self._clock.monotonic() * 1_000)
+        after = ceil(self._clock.monotonic() * 1_000)
         is_first = self._read_at == -inf
-        slew = 0 if is_first else (answered - self._read_at) / SLEW
-        self._read_at = answered
-        low, high = reading.now - answered, reading.now - asked
+        slew = 0 if is_first else (after - self._read_at) / SLEW
+        self._read_at = after
+        low, high = reading.now - after, reading.now - before
         expected_low, expected_high = self._low - slew, self._high + slew
         self._low, self._high = max(low, expected_low), min(high, expected_high)
         if self._low > self._high:
             self._low, self._high = low, high
         has_stepped = low > expected_high + STEP_MS or high < expected_low - STEP_MS
         latest = min(high, expected_high) if has_stepped else self._high
-        return ClockObservation(reading, floor(latest + answered), is_first, has_stepped)
+        return ClockObservation(reading, floor(latest + after), is_first, has_stepped)

@@ -14,7 +14,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class UnservedQueueWarner:
-    """Looks once a minute. Each queue is named once, and again after a worker has served it in between."""
+    """Queries the queues once a minute. Each queue is named once, and again after a worker has served it in
+    between."""
 
     name = "unserved"
     every_ms = 60_000
@@ -27,10 +28,10 @@ class UnservedQueueWarner:
     def run(self, store: Store) -> bool:
         reader = self._new_reader()
         try:
-            found = unserved_queues(reader)
+            queues = unserved_queues(reader)
         finally:
             reader.close()
-        for queue in found:
+        for queue in queues:
             if queue.name not in self._reported:
                 wait = "1 job waits" if queue.pending == 1 else f"{queue.pending:,} jobs wait"
                 logger.warning(
@@ -39,5 +40,5 @@ class UnservedQueueWarner:
                     queue.name,
                     queue.name,
                 )
-        self._reported = frozenset(queue.name for queue in found)
+        self._reported = frozenset(queue.name for queue in queues)
         return False
