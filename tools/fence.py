@@ -5,11 +5,10 @@
     python tools/fence.py --only renew        what has this in its name
     python tools/fence.py --list              what would be removed, without running anything
 
-The attempt is the token that fences: whoever writes under a lease names it, and each statement, script or
-function that makes such a write looks at it. Here each of these looks is removed, in a copy of the package,
-and the tests of the fence are run on that engine: those of the contract, those that look at single
-statements, and for the memory engine the simulated lives. Where a look stands behind another one, a test of
-the statement by itself has to miss it.
+The attempt is the fencing token: every write under a lease names it, and each statement, script or function
+that makes such a write checks it. This program removes each of these checks, in a copy of the package, and
+runs the tests of the fence on that engine: those of the contract, those of single statements, and for the
+memory engine the simulated lives. A check behind another one needs a test of its statement alone.
 """
 
 from __future__ import annotations
@@ -87,14 +86,14 @@ GUARDS: Final = (
     Guard(
         "postgresql",
         "postgres/*.py",
-        "(lease.attempt, lease.worker) == (note.lease.attempt, worker)",
+        "(lease.attempt, lease.worker) == (update.lease.attempt, worker)",
         "lease.worker == worker",
     ),
     Guard(
         "postgresql",
         "postgres/*.py",
-        "(held.attempt, held.worker) == (settlement.attempt, self._worker)",
-        "held.worker == self._worker",
+        "(lease.attempt, lease.worker) == (settlement.attempt, self._worker)",
+        "lease.worker == self._worker",
     ),
     Guard("postgresql", "postgres/*.py", "(last, holder) == (attempt, worker)", "holder == worker"),
     Guard("postgresql", "postgres/*.py", "if last != attempt:", "if False:"),

@@ -113,7 +113,7 @@ def test_a_search_reads_few_jobs_of_a_long_history(
     history: Connection, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
-    monkeypatch.setattr(search_module, "MAX_MARKED", 5 * LOOK)
+    monkeypatch.setattr(search_module, "MAX_HASHED", 5 * LOOK)
     conditions, right = ASKED[name]
     query, found, after = JobQuery(**conditions), set[str](), None
 
@@ -146,7 +146,7 @@ def test_a_text_with_a_tag_that_many_have_is_looked_for_in_the_same_way(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
-    monkeypatch.setattr(search_module, "COMMON_MARKED", LOOK // 10)
+    monkeypatch.setattr(search_module, "COMMON_HASHED", LOOK // 10)
 
     often, read = searched(history, JobQuery(text="nobody", tags=("often",)), None)
     rare, _ = searched(history, JobQuery(text="nobody", tags=("rare",)), None)
@@ -217,7 +217,7 @@ def test_a_look_at_few_rows_goes_on_until_all_jobs_were_seen(
     right = [everything(reader, query) for query in questions]
 
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", rows)
-    monkeypatch.setattr(search_module, "MAX_MARKED", marked)
+    monkeypatch.setattr(search_module, "MAX_HASHED", marked)
 
     assert [everything(reader, query, limit=4) for query in questions] == right
     store.close()

@@ -1,4 +1,4 @@
-"""What operators and programs do to jobs and queues."""
+"""Actions of operators and programs: cancel, update, revive, delete; queues, workers, clock."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from forebay.stores.shared.rows import json_text, worker_details_json
 
 
 class BusyReason(str):
-    """A reason against an action that ends with another transaction."""
+    """Reason against an action that holds until another transaction ends."""
 
 
 def _refusal(job: Job, reason: str) -> ActionResult:
@@ -57,7 +57,7 @@ def _refusal(job: Job, reason: str) -> ActionResult:
 def cancel(
     tx: Transaction, jobs: Sequence[Job], reason: str, actor: str, *, force: bool
 ) -> list[ActionResult]:
-    """All that wait are taken out at once; then each has its turn, so that the events are in order."""
+    """Cancel jobs: first all waiting ones at once, then each in order, so that events are in order."""
     waiting = [job for job in jobs if job.state in WAITING]
     for job in waiting:
         tx.run("waiting_remove", row_key(job))
@@ -92,15 +92,15 @@ def _request_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> Actio
 
 
 def _force_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> ActionResult:
-    [(queue, unique_key, attempt, listed)] = tx.all(
+    [(queue, unique_key, attempt, outbox_ids)] = tx.all(
         "mark_dead_running", {"job_id": job.id, "reason": reason, "now": tx.now}
     )
-    tx.outbox_ids += listed or ()
+    tx.outbox_ids += outbox_ids or ()
     tx.release_keys([(job.id, queue, unique_key)])
     tx.count_moved(queue, JobState.RUNNING, JobState.DEAD)
-    # Whether or not this handle has met limits: an operator's mostly has not.
+    # Even if this handle has seen no limits: that of an operator mostly has not.
     tx.run("limit_slots_release", {"ids": [job.id]})
-    tx.needs_wakeup = True  # somebody may wait for its place
+    tx.needs_wakeup = True  # a job may wait for its slot
     tx.record(
         Event(
             kind=EventKind.FORCE_CANCELLED,
@@ -115,16 +115,16 @@ def _force_cancel(tx: Transaction, job: Job, reason: str, actor: str) -> ActionR
     return ActionResult(job_id=job.id, applied=True, state=JobState.DEAD)
 
 
-# Amend
+# Update
 
 
 def update_job(tx: Transaction, job_id: JobId, update: JobUpdate, actor: str) -> ActionResult:
     if update.queue is not None:
         _lock_target(tx, update.queue)
-    held, busy = lock_jobs(tx, [job_id])
+    locked, busy = lock_jobs(tx, [job_id])
     if job_id in busy:
         return busy_result(busy[job_id])
-    job = held.get(job_id)
+    job = locked.get(job_id)
     if job is None:
         return ActionResult(job_id=job_id, applied=False, state=None)
     state, name = JobState.PENDING if update.delay_ms == 0 else job.state, update.queue or job.queue
@@ -162,15 +162,18 @@ def _rewrite(tx: Transaction, job: Job, values: Mapping[str, object]) -> None:
 
 
 def _lock_target(tx: Transaction, name: QueueName) -> None:
-    """Lock a queue of a limited length, so that two do not take its last place. Before the job, as an insert
-    does, which may wait for a job that it names while it holds its queue."""
+    """Lock a queue with a maximum length, so that two transactions do not take its last place.
+
+    It comes before the lock of the job, as in an insert, which may wait for a parent while it holds the
+    queue.
+    """
     queue = tx.queue(name)
     if queue is not None and queue.settings.max_length is not None:
         tx.lock_queue(name)
 
 
 def _move_unique_key(tx: Transaction, job: Job, name: QueueName, state: JobState) -> str:
-    """Why a job cannot go to another queue; if nothing speaks against it, it has its key there."""
+    """Move the unique key of a job to another queue; return an objection if the job cannot move."""
     if name == job.queue:
         return ""
     target = tx.queue(name) or tx.build_queue(name)
@@ -182,7 +185,7 @@ def _move_unique_key(tx: Transaction, job: Job, name: QueueName, state: JobState
         return objection
     here, there = (JobKey(name, "unique", job.unique_key) for name in (job.queue, target.name))
     holders = tx.find_key_holders([here, there])
-    if holders.get(here) != job.id:  # it was started, and has freed its key
+    if holders.get(here) != job.id:  # it has started, and released its key
         return ""
     if there in holders:
         return f"its unique key is held by {holders[there]}"
@@ -208,15 +211,15 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
     if update.delay_ms is not None and job.state is not JobState.PENDING:
         run_at = tx.now + update.delay_ms
     ready_at = run_at if job.attempt == 0 else job.ready_at
-    place: dict[str, object] = {
+    rank_params: dict[str, object] = {
         "rank": job.rank,
         "age_capped": job.age_capped,
         "has_rank": False,
         "rescore_at": None,
     }
     if state is JobState.PENDING and (update.priority is not None or is_moved or state is not job.state):
-        where = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
-        place = {**where._asdict(), "has_rank": True}
+        queue_rank = tx.compute_rank(name, ready_at, priority, job.failures, job.deadline_at)
+        rank_params = {**queue_rank._asdict(), "has_rank": True}
     return {
         "id": job.id,
         "state": state.value,
@@ -227,7 +230,7 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
         "run_at": run_at,
         "ready_at": ready_at,
         "now": tx.now,
-        **place,
+        **rank_params,
     }
 
 
@@ -237,18 +240,18 @@ def _update_params(tx: Transaction, job: Job, update: JobUpdate, state: JobState
 def revive(
     tx: Transaction, jobs: Sequence[Job], revive_options: ReviveOptions, *, with_parent: bool = False
 ) -> list[ActionResult]:
-    """Each is judged in its turn, since one may take the key of another; then all are put back."""
+    """Revive jobs: check each in order, since one may take the key of another; then insert all."""
     revive_options.check()
     objections = [_check_revivable(tx, job, revive_options) for job in jobs]
     revived = [job for job, objection in zip(jobs, objections, strict=True) if not objection]
-    behind = rejoin(tx, revived)
+    waiting_in_sequence = rejoin(tx, revived)
     unmet = reopen_edges(tx, [job.id for job in revived], with_parent=with_parent)
-    unmet.update(behind)
+    unmet.update(waiting_in_sequence)
     states = {job.id: _state_after_revive(unmet[job.id], revive_options.delay_ms) for job in revived}
     for job, (options, errors) in zip(revived, _remove_final(tx, revived), strict=True):
         target, state = tx.get_or_create_queue(revive_options.queue or job.queue), states[job.id]
-        again = _revive_params(tx, job, target, revive_options.delay_ms, state, reset=revive_options.reset)
-        tx.run("revive", {**again, "options": options, "errors": errors, "unmet": unmet[job.id]})
+        params = _revive_params(tx, job, target, revive_options.delay_ms, state, reset=revive_options.reset)
+        tx.run("revive", {**params, "options": options, "errors": errors, "unmet": unmet[job.id]})
         if state is JobState.PENDING:
             mark_pending(tx, [(target.name, job.limit_keys.get(FAIRNESS))])
         tx.count_leaving(job.queue, job.state, target.name)
@@ -281,7 +284,7 @@ def _state_after_revive(unmet: int, delay_ms: int) -> JobState:
 
 
 def _check_revivable(tx: Transaction, job: Job, revive_options: ReviveOptions) -> str:
-    """Why a job stays where it is; if nothing speaks against it, it has its key again."""
+    """Give a job its unique key again; return an objection if it cannot be revived."""
     if job.state not in (JobState.DEAD, JobState.CANCELLED):
         return f"a {job.state} job cannot be revived"
     if objection := revive_options.reason_to_skip(job):
@@ -303,21 +306,21 @@ def _check_revivable(tx: Transaction, job: Job, revive_options: ReviveOptions) -
 
 
 def _remove_final(tx: Transaction, jobs: Sequence[Job]) -> list[tuple[str | None, str | None]]:
-    """Take final jobs out; their options and errors as they are stored."""
-    answers = [
+    """Remove final jobs; return their stored options and errors."""
+    results = [
         tx.run("remove_dead" if job.state is JobState.DEAD else "remove_finished", {"id": job.id})
         for job in jobs
     ]
-    taken = []
-    for job, answer in zip(jobs, answers, strict=True):
-        row = answer.fetchone()
-        # Nobody holds a final job while we look at it. Somebody else may have revived, deleted or pruned it
-        # since, and it may even have ended once more: what we saw would set its attempt back, and the next
-        # run would have the token of one that was before.
+    removed = []
+    for job, result in zip(jobs, results, strict=True):
+        row = result.fetchone()
+        # A final job is read without a lock. Another transaction may have revived, deleted or pruned it
+        # since, and it may even have ended once more. Then the attempt would be set back, and the next run
+        # would have the fencing token of an earlier one.
         if row is None or row[:2] != (job.finished_at, job.attempt):
             raise RetryTransaction
-        taken.append(row[2:])
-    return taken
+        removed.append(row[2:])
+    return removed
 
 
 def _revive_params(
@@ -325,7 +328,7 @@ def _revive_params(
 ) -> dict[str, object]:
     failures = 0 if reset else job.failures
     due_at = tx.now + delay_ms
-    where = tx.compute_rank(target.name, due_at, job.priority, failures, job.deadline_at)
+    queue_rank = tx.compute_rank(target.name, due_at, job.priority, failures, job.deadline_at)
     return {
         "id": job.id,
         "seq": job.seq,
@@ -337,9 +340,9 @@ def _revive_params(
         "crashes": 0 if reset else job.crashes,
         "created_at": job.created_at,
         "due_at": due_at,
-        "rank": where.rank,
-        "age_capped": where.age_capped and state is JobState.PENDING,
-        "rescore_at": where.rescore_at if state is JobState.PENDING else None,
+        "rank": queue_rank.rank,
+        "age_capped": queue_rank.age_capped and state is JobState.PENDING,
+        "rescore_at": queue_rank.rescore_at if state is JobState.PENDING else None,
         "deadline_at": job.deadline_at,
         "expires_at": job.expires_at if job.expires_at is not None and job.expires_at > tx.now else None,
         "unique_key": job.unique_key,
@@ -393,14 +396,14 @@ def save_queue(
     actor: str,
 ) -> Queue:
     check_queue_name(name)
-    found = tx.lock_queue(name)
-    queue = found or tx.build_queue(name)
-    into = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
-    configured = queue.with_settings(queue.settings.with_changes(changes), into, tx.now)
-    # Who is inserting just now has looked at the old settings, and is not counted yet.
+    existing = tx.lock_queue(name)
+    queue = existing or tx.build_queue(name)
+    new_state = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
+    configured = queue.with_settings(queue.settings.with_changes(changes), new_state, tx.now)
+    # A concurrent insert has read the old settings, and is not counted yet.
     if configured.is_rescoring and not tx.count_jobs(name, LIVE) and not has_concurrent_inserts(tx):
         configured = replace(configured, is_rescoring=False)
-    saved = tx.add_queue(configured) if found is None else tx.save_queue(configured)
+    saved = tx.add_queue(configured) if existing is None else tx.save_queue(configured)
     detail = "settings" if state is None else state.value
     changes = queue_changes(queue, configured)
     tx.record(Event(kind=EventKind.QUEUE_CHANGED, queue=name, actor=actor, detail=detail, changes=changes))
@@ -409,7 +412,7 @@ def save_queue(
 
 
 def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, force: bool) -> int:
-    """An insert that has looked at the queue before may still bring jobs; the sweep buries these."""
+    """Drop a queue; a sweep marks late jobs of concurrent inserts dead."""
     queue = tx.lock_queue(name)
     if queue is None:
         raise QueueNotFound(f"there is no queue {name}")
@@ -426,7 +429,7 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
     return tx.count_jobs(name, WAITING)
 
 
-# Workers and duties
+# Workers and maintenance
 
 
 def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
@@ -448,7 +451,7 @@ def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
 
 
 def read_clock(tx: Transaction, *, record: bool) -> ClockReading:
-    """Read the clock and, with `record`, keep the reading in its slot.
+    """Read the clock and, with `record`, store the reading in its slot.
 
     Two transactions at once may both read before either writes. The second then replaces the first one's
     reading by one of the same moment: whatever the order, each slot has a time at which the clock was read.

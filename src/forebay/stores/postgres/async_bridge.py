@@ -1,4 +1,4 @@
-"""Blocking work beside an event loop, on which the connection lives that it works with."""
+"""Bridge from blocking code to a connection that lives on an event loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ T = TypeVar("T")
 
 
 class AsyncBridge:
-    """One piece of blocking work on a thread of its own; what it has to await it sends to the loop.
+    """Blocking work on a thread of its own, which sends its coroutines to the loop.
 
-    A thread for each and no pool: a statement may wait for the key that another such transaction has taken,
-    and that one may need a thread to go on.
+    One thread per work and no pool: a statement may wait for the key that another such transaction has taken,
+    and that transaction may need a thread to go on.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._under_way: Future[Any] | None = None
+        self._running: Future[Any] | None = None
         self._is_cancelled = False
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work answers. If this is cancelled, the work is as well, and has ended when this raises:
-        nobody uses the connection behind its owner's back."""
+        """Run the work and return its result.
+
+        A cancel of this coroutine cancels the work too, and waits for its end: the connection is not used
+        any more when the owner gets it back.
+        """
         done: asyncio.Future[T] = self._loop.create_future()
         context = copy_context()
         Thread(target=context.run, args=(self._work, work, done), name="forebay-within", daemon=True).start()
@@ -38,37 +41,39 @@ class AsyncBridge:
             while not done.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([done])
-            done.exception()  # looked at, so that nobody misses it
+            done.exception()  # retrieved, so that asyncio logs no unretrieved exception
             raise
 
     def _work(self, work: Callable[[], T], done: asyncio.Future[T]) -> None:
         try:
-            answer = work()
+            result = work()
         except BaseException as exc:
-            # A coroutine cannot raise StopIteration, nor a cancel that nobody asked of it.
+            # A coroutine cannot raise StopIteration.
             error = RuntimeError(repr(exc)) if isinstance(exc, StopIteration) else exc
             self._loop.call_soon_threadsafe(done.set_exception, error)
         else:
-            self._loop.call_soon_threadsafe(done.set_result, answer)
+            self._loop.call_soon_threadsafe(done.set_result, result)
 
     def _cancel(self) -> None:
         self._is_cancelled = True
-        if self._under_way is not None:
-            self._under_way.cancel()
+        if self._running is not None:
+            self._running.cancel()
 
     def wait_for(self, call: Callable[[], Coroutine[Any, Any, T]], *, even_if_cancelled: bool = False) -> T:
-        """From the thread: have this awaited on the loop. After a cancel only what is done
-        `even_if_cancelled`, to clean
-        up, still is; the rest raises."""
+        """Await a coroutine on the loop; called from the thread.
+
+        After a cancel only clean-up with `even_if_cancelled` still runs; other calls raise BridgeCancelled.
+        """
         if self._is_cancelled and not even_if_cancelled:
             raise BridgeCancelled
         future = asyncio.run_coroutine_threadsafe(call(), self._loop)
-        self._under_way = None if even_if_cancelled else future
-        # First kept, then looked; `_cancel` says so first and then looks. So one of the two sees the other.
+        self._running = None if even_if_cancelled else future
+        # Here the future is stored before the flag is read; `_cancel` sets the flag before it reads the
+        # future. So one of the two sees the other.
         if self._is_cancelled and not even_if_cancelled:
             future.cancel()
         return future.result()
 
 
 class BridgeCancelled(BaseException):
-    """Nobody waits for this work any more."""
+    """The caller has cancelled this work."""

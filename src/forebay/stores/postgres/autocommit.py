@@ -1,4 +1,4 @@
-"""What idle workers ask for all the time, without a transaction around it."""
+"""Statements of idle workers, run without an explicit transaction."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from forebay.stores.shared.rows import Row
 
 
 class AutocommitStatements:
-    """Statements that are transactions by themselves, by name: 28 us of the caller's time instead of 285."""
+    """Statements by name, each a transaction by itself: 28 us of the caller's time instead of 285."""
 
     def __init__(self, connection: Connection, statements: Statements, *names: str) -> None:
         self._connection = connection
         self._statements = {name: PreparedStatement(name, statements[name]) for name in names}
 
     def all(self, name: str, values: Mapping[str, Packed]) -> list[Row] | None:
-        """What a statement answers; None if it has to be asked in a transaction."""
-        # A pooler may give the next statement to a session where it was not prepared.
+        """Return the rows of a statement; None if it has to run in an explicit transaction."""
+        # A pooler may send the next statement to a session in which it is not prepared.
         if self._connection.address.pooled:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The caller's own connection, for what is done in the caller's transaction."""
+"""Statements on the connection of a caller, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class ExecuteFn(Protocol):
-    """Runs a statement."""
+    """Function that runs a statement."""
 
     def __call__(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
@@ -44,23 +44,23 @@ class ExecuteFn(Protocol):
 
 
 class StatementRunner(Protocol):
-    """How statements get to one kind of connection, and their answers back; it blocks."""
+    """Blocking access to one kind of connection."""
 
     def execute(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
     ) -> psycopg.Cursor[Row]: ...
 
     def undo(self, statement: bytes) -> None:
-        """Run a statement that cleans up, whatever has happened."""
+        """Run a clean-up statement, also after a cancel."""
         ...
 
     def pipeline(self) -> AbstractContextManager[object]:
-        """Inside, a statement may be waited for only where somebody looks at its answer."""
+        """Allow statements to be sent without waiting for their results while the block runs."""
         ...
 
 
 class CallerConnection:
-    """Statements of ours on a connection that is not ours; its settings and its transaction stay its own."""
+    """Connection of a caller; its settings and its transaction stay the caller's."""
 
     def __init__(self, runner: StatementRunner, address: PostgresAddress) -> None:
         self._runner = runner
@@ -68,10 +68,10 @@ class CallerConnection:
         self.execute: ExecuteFn = runner.execute
 
     def run_atomically(self, work: Callable[[], T], *, is_fenced: bool = False) -> T:
-        """All of what is done, or nothing of it; the rest of the caller's transaction is untouched.
+        """Run the work in a savepoint; the rest of the caller's transaction is untouched.
 
-        Where somebody else has taken what we wanted meanwhile, it is done again. In a transaction that sees
-        everything as of its start that cannot help, and it is an error; where it `is_fenced`, at once.
+        It is run again if another transaction has taken a key or an id meanwhile. In a transaction with one
+        snapshot for all statements that does not help and is an error; with `is_fenced` at once.
         """
         try:
             self._check(is_fenced=is_fenced)
@@ -83,13 +83,16 @@ class CallerConnection:
         except DRIVER_ERRORS as exc:
             raise self._translate_error(exc) from exc
         raise StoreBusy(
-            f"{self._address.location} is too busy: others took the same keys {TRIES} times; "
+            f"{self._address.location} is too busy: other transactions took the same keys {TRIES} times; "
             "roll back and begin again"
         )
 
     def _check(self, *, is_fenced: bool) -> None:
-        """Also the first statement of the caller's transaction, if there was none: then the driver begins it
-        here, before our savepoint."""
+        """Raise ConfigError for a connection to another database or a snapshot isolation level.
+
+        It may be the first statement of the caller's transaction: then the driver begins it here, before our
+        savepoint.
+        """
         [(here, isolation)] = self.execute(
             b"select current_database()::text, current_setting('transaction_isolation')"
         ).fetchall()
@@ -97,29 +100,29 @@ class CallerConnection:
         if there and here != there and not self._address.pooled:
             raise ConfigError(f"this connection is to database {here}, and the jobs are in {there}")
         if is_fenced and isolation in ("repeatable read", "serializable"):
-            # A renewal after its snapshot would make it fail, however well the lease is held.
-            raise ConfigError(f"a job is completed within a READ COMMITTED transaction, not {isolation}")
+            # A renewal after its snapshot would make it fail, though the lease is held.
+            raise ConfigError(f"a job is completed in a READ COMMITTED transaction, not {isolation}")
 
     def _run_in_savepoint(self, work: Callable[[], T]) -> T:
         try:
             with self._runner.pipeline():
                 self.execute(b"savepoint forebay")
-                answer = work()
+                result = work()
                 self.execute(b"release savepoint forebay")
         except BaseException:
-            # What went wrong is what the caller should hear of, not that the connection is gone too.
+            # The caller should see the first error, not that the connection is lost too.
             with suppress(*DRIVER_ERRORS):
                 self._runner.undo(b"rollback to savepoint forebay")
                 self._runner.undo(b"release savepoint forebay")
             raise
-        return answer
+        return result
 
     def _translate_error(self, exc: Exception) -> StoreError:
         return translate_error(self._address.location, exc)
 
 
 def wrap_connection(connection: object, address: PostgresAddress) -> CallerConnection:
-    """The caller's connection, if it is of a kind that we know and blocks."""
+    """Wrap a blocking connection of a caller; raise ConfigError for another kind."""
     raw = driver_connection(connection)
     if isinstance(raw, psycopg.Connection):
         _check_psycopg(raw)
@@ -138,16 +141,16 @@ def wrap_connection(connection: object, address: PostgresAddress) -> CallerConne
 async def run_with_connection_async(
     connection: object, address: PostgresAddress, work: Callable[[CallerConnection], T]
 ) -> T:
-    """Do blocking work with a caller's connection that lives on this event loop."""
+    """Run blocking work with a caller's connection that lives on this event loop."""
     raw = await driver_connection_async(connection)
-    line: StatementRunner
-    on_loop = AsyncBridge()
+    runner: StatementRunner
+    bridge = AsyncBridge()
     if isinstance(raw, psycopg.AsyncConnection):
         _check_psycopg(raw)
-        line = AsyncPsycopgRunner(raw, on_loop)
+        runner = AsyncPsycopgRunner(raw, bridge)
     elif is_from("asyncpg", raw):
         _check_asyncpg(raw)
-        line = AsyncpgRunner(raw, on_loop)
+        runner = AsyncpgRunner(raw, bridge)
     elif isinstance(raw, psycopg.Connection):
         raise ConfigError(f"{qualified_name(connection)} blocks: call the method without _async")
     else:
@@ -157,7 +160,7 @@ async def run_with_connection_async(
             f"and of SQLAlchemy's AsyncSession and AsyncConnection on these, not of "
             f"{_describe_connection(connection, raw)}"
         )
-    return await on_loop.run(lambda: work(CallerConnection(line, address)))
+    return await bridge.run(lambda: work(CallerConnection(runner, address)))
 
 
 def _describe_connection(connection: object, raw: object) -> str:
@@ -188,7 +191,7 @@ def _check_asyncpg(raw: Any) -> None:
 
 
 class PsycopgRunner:
-    """A psycopg connection that blocks."""
+    """Runner for a blocking psycopg connection."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         self._raw = raw
@@ -196,7 +199,7 @@ class PsycopgRunner:
     def execute(
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
     ) -> psycopg.Cursor[Row]:
-        # Not the connection's own `execute`: the caller may have its rows as something else.
+        # Not the connection's own `execute`: the caller may have set another row factory.
         cursor = psycopg.Cursor(self._raw, row_factory=tuple_row)
         use_our_types(cursor.adapters)
         return cursor.execute(statement, values, binary=binary)
@@ -209,7 +212,7 @@ class PsycopgRunner:
 
 
 class BufferedRows:
-    """Rows that have come, to be looked at as those of a psycopg cursor are."""
+    """Fetched rows with the interface of a psycopg cursor."""
 
     def __init__(self, rows: list[Row]) -> None:
         self._rows = iter(rows)
@@ -225,7 +228,7 @@ class BufferedRows:
 
 
 class AsyncPsycopgRunner:
-    """A psycopg connection on an event loop."""
+    """Runner for a psycopg connection on an event loop."""
 
     def __init__(self, raw: psycopg.AsyncConnection[Any], bridge: AsyncBridge) -> None:
         self._raw = raw
@@ -235,7 +238,7 @@ class AsyncPsycopgRunner:
         self, statement: bytes, values: Values | None = None, *, binary: bool = False
     ) -> psycopg.Cursor[Row]:
         rows = self._bridge.wait_for(lambda: self._run(statement, values, binary))
-        return cast("psycopg.Cursor[Row]", BufferedRows(rows))  # all that statements of ours are asked for
+        return cast("psycopg.Cursor[Row]", BufferedRows(rows))  # only these methods are used
 
     def undo(self, statement: bytes) -> None:
         self._bridge.wait_for(lambda: self._run(statement, None, False), even_if_cancelled=True)
@@ -251,7 +254,7 @@ class AsyncPsycopgRunner:
 
 
 class AsyncpgRunner:
-    """An asyncpg connection. The text of a statement is the same, with its values by number."""
+    """Runner for an asyncpg connection, which takes numbered placeholders."""
 
     def __init__(self, raw: Any, bridge: AsyncBridge) -> None:
         self._raw = raw

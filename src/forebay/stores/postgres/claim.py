@@ -42,14 +42,14 @@ _CLAIMABLE: Final = (QueueState.ACTIVE, QueueState.DRAINING)
 
 
 class Candidate(NamedTuple):
-    """A job that this transaction has locked: where its narrow row is, its turn, and itself."""
+    """Job whose narrow row this transaction has locked and may claim."""
 
     ctid: str
     effective_priority: int
-    lane: str | None  # the gate, if there is one
-    is_late: bool  # it has come in behind the cursor
+    lane: str | None  # None in the main order
+    is_late: bool  # it has arrived behind the claim cursor
     job: Job
-    target_lane: str = ""  # the gate behind which it goes, if it is not taken
+    target_lane: str = ""  # the lane to park it in, if it is not claimed
 
     @property
     def claim_order(self) -> tuple[int, int]:
@@ -61,17 +61,17 @@ class Candidate(NamedTuple):
 
     @property
     def fairness_key(self) -> str | None:
-        """The share behind whose gate it was found."""
+        """Fairness key of the lane in which it was found."""
         return fairness_key_of(self.lane) if self.lane is not None and is_fairness_lane(self.lane) else None
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether it stood in the order that cursors are for."""
+        """Whether it was in the uncapped main order, for which claim cursors are."""
         return self.lane is None and not self.job.age_capped
 
 
 class CandidateQuery(NamedTuple):
-    """A question for the next jobs that was sent, and how it was asked."""
+    """Sent query for the next candidates, with its parameters."""
 
     cap_ms: int
     room: int
@@ -81,7 +81,7 @@ class CandidateQuery(NamedTuple):
 
 
 class QueueClaimer:
-    """What is taken of one queue for one want."""
+    """Claim of one queue for one `QueueClaim`."""
 
     def __init__(self, tx: Transaction, worker: WorkerId, request: QueueClaim) -> None:
         self._tx = tx
@@ -96,10 +96,10 @@ class QueueClaimer:
         self._budget = LimitBudget((), 0)
         self._slots: dict[Lease, list[str]] = {}
         self._started = 0
-        self._fair_claim: PostgresFairClaim | None = None  # where the queue has shares
+        self._fair_claim: PostgresFairClaim | None = None  # if the queue has fairness keys
 
     def prefetch(self, room: int) -> None:
-        """Ask before the queue's settings are known, by what they were."""
+        """Send the first query with the remembered settings, before the current ones are loaded."""
         if room > 0:
             self._lane_query = self._query_lanes()
             self._prefetched = self._query_candidates(
@@ -107,134 +107,144 @@ class QueueClaimer:
             )
 
     def drop_prefetched(self) -> None:
-        """What was asked is out of date; what it has locked is free with the commit."""
+        """Drop the outdated first query; its locks are released with the commit."""
         self._prefetched = None
 
     def claim(self, room: int, budget: LimitBudget) -> list[Job]:
-        """Up to this many jobs that are for this worker. Others that stand before them go behind the gates
-        of their tasks or of their limits, and the rest is taken from those that follow."""
+        """Claim up to `room` jobs that this worker can run.
+
+        Candidates before them that it cannot run are parked in the lanes of their tasks or limits, and the
+        rest is claimed from the jobs behind.
+        """
         self._budget = budget
-        most = min(self._request.limit, room)
+        limit = min(self._request.limit, room)
         queue = self._tx.queue(self._request.queue)
-        if most <= 0 or queue is None or queue.state not in _CLAIMABLE:
+        if limit <= 0 or queue is None or queue.state not in _CLAIMABLE:
             return []
         self._queue_lease_ms = queue.settings.lease_ms
         self._cap_ms = queue.settings.scoring.cap_ms
         if queue.name in self._tx.fair_queues:
             max_payload = self._request.largest_payload
             self._fair_claim = PostgresFairClaim(self._tx, queue.name, lambda: self._cap_ms, max_payload)
-        gates = self._load_lanes()
-        look = self._reuse_prefetch(gates, most)
+        lanes = self._load_lanes()
+        query = self._reuse_prefetch(lanes, limit)
         jobs: list[Job] = []
         while True:
             self._arrivals = 0
-            heads = self._load_candidates(look, gates)
-            mine, others, is_over = self._split_candidates(heads)
-            self._park(others)
-            jobs += self._start(mine)
+            candidates = self._load_candidates(query, lanes)
+            accepted, parked, is_done = self._split_candidates(candidates)
+            self._park(parked)
+            jobs += self._start(accepted)
             self._started = len(jobs)
-            self._advance_cursor(look, heads, [*mine, *others])
-            if is_over and len(jobs) < most:
-                self._budget.add_wait(0)  # enough for now; the next call goes on
-            is_over = is_over or budget.is_rate_exhausted(self._request.queue, len(jobs))
-            if not others or is_over or len(jobs) == most:
+            self._advance_cursor(query, candidates, [*accepted, *parked])
+            if is_done and len(jobs) < limit:
+                self._budget.add_wait(0)  # enough parked for now; the next call continues
+            is_done = is_done or budget.is_rate_exhausted(self._request.queue, len(jobs))
+            if not parked or is_done or len(jobs) == limit:
                 return jobs
-            look = self._query_candidates(gates, self._cap_ms, most - len(jobs))
+            query = self._query_candidates(lanes, self._cap_ms, limit - len(jobs))
 
     def _reuse_prefetch(self, lanes: list[str], room: int) -> CandidateQuery:
-        """What was asked first, if it was for this room, by the queue's settings as they are, and there are
-        no gates to look behind."""
+        """Return the first query if its room and settings are right and there are no lanes to read."""
         first = self._prefetched
         if first is not None and not lanes and (first.cap_ms, first.room) == (self._cap_ms, room):
             return first
         return self._query_candidates(lanes, self._cap_ms, room)
 
     def _query_candidates(self, lanes: list[str], cap_ms: int, room: int) -> CandidateQuery:
-        """Lock the next jobs, wherever they wait: in the queue or behind a gate."""
+        """Send a query that locks the next jobs of the main order and of these lanes."""
         tx = self._tx
         snapshot = tx.run("snapshot")
         max_payload = self._request.largest_payload
         values = {"queue": self._request.queue, "cap_ms": cap_ms, "room": room, "max_payload": max_payload}
         arrivals = {"max_arrivals": max_arrivals(room), **self._cursor.values()}
         answers = [tx.run("candidates", {**values, **arrivals})]
-        answers += [tx.run("lane_candidates", {**values, "lane": gate}) for gate in lanes]
+        answers += [tx.run("lane_candidates", {**values, "lane": lane}) for lane in lanes]
         return CandidateQuery(cap_ms, room, self._cursor, snapshot, answers)
 
     def _load_candidates(self, query: CandidateQuery, lanes: list[str]) -> list[Candidate]:
-        """The next jobs in their order. Where too few are found behind the cursor, the head is looked at."""
+        """Return the next candidates in order; if the cursor finds too few, scan from the head."""
         rows = [row for answer in query.answers for row in answer]
         self._arrivals = max(self._arrivals, *(row[4] for row in rows))
-        heads = [self._parse_candidate(row) for row in rows if row[0] is not None]
+        candidates = [self._parse_candidate(row) for row in rows if row[0] is not None]
         if query.cursor.is_at_head:
             self._tx.cursors.record_head_scan(self._request.queue, max(row[5] for row in rows))
-        elif len(heads) < query.room and self._tx.cursors.may_scan_head(self._request.queue):
+        elif len(candidates) < query.room and self._tx.cursors.may_scan_head(self._request.queue):
             self._cursor = HEAD
             return self._load_candidates(self._query_candidates(lanes, self._cap_ms, query.room), lanes)
-        heads.sort(key=lambda head: head.claim_order)
+        candidates.sort(key=lambda candidate: candidate.claim_order)
         if self._fair_claim is not None:
-            shared = [self._parse_candidate(row) for _, row in self._fair_claim.candidates(query.room)]
-            # Whose turn it is comes before rank: only the next of the shares is compared with other jobs.
-            heads = list(merge(heads, shared, key=lambda head: head.claim_order))
-        return heads[: query.room]
+            fair = [self._parse_candidate(row) for _, row in self._fair_claim.candidates(query.room)]
+            # Virtual time comes before rank: only the next job of all fairness keys is compared to others.
+            candidates = list(merge(candidates, fair, key=lambda candidate: candidate.claim_order))
+        return candidates[: query.room]
 
     def _advance_cursor(
         self, query: CandidateQuery, candidates: list[Candidate], removed: list[Candidate]
     ) -> None:
-        """Move the cursor behind what is gone from the order."""
+        """Move the claim cursor behind the removed candidates."""
         queue, row = self._request.queue, query.snapshot.fetchone()
-        passed = CursorProgress(
-            [head.rank_key for head in removed if head.is_ordinary],
-            [head.rank_key for head in candidates if head.is_late],
-            has_arrivals_left=self._arrivals > sum(head.is_late for head in removed),
+        progress = CursorProgress(
+            [candidate.rank_key for candidate in removed if candidate.is_ordinary],
+            [candidate.rank_key for candidate in candidates if candidate.is_late],
+            has_arrivals_left=self._arrivals > sum(candidate.is_late for candidate in removed),
             has_many_arrivals=self._arrivals == max_arrivals(query.room),
             is_exhausted=len(removed) == len(candidates) < query.room,
         )
         seen = self._cursor.seen if row is None else TxSnapshot.of(*row)
         self._tx.cursors.record_result(queue, enough=len(candidates) == query.room)
         self._stored_cursor = self._cursor = self._tx.advanced_cursors[queue] = advance_cursor(
-            self._stored_cursor, self._cursor, passed, seen
+            self._stored_cursor, self._cursor, progress, seen
         )
 
     def _parse_candidate(self, row: Row) -> Candidate:
-        spot, lead, behind, is_late, _, _, *columns = row
+        ctid, effective_priority, lane, is_late, _, _, *columns = row
         lease_ms = self._request.lease_ms, self._queue_lease_ms
         return Candidate(
-            spot, lead, behind, is_late, job_from_candidate(columns, self._worker, self._tx.now, *lease_ms)
+            ctid,
+            effective_priority,
+            lane,
+            is_late,
+            job_from_candidate(columns, self._worker, self._tx.now, *lease_ms),
         )
 
     def _split_candidates(self, candidates: list[Candidate]) -> tuple[list[Candidate], list[Candidate], bool]:
-        """Which of these are for this worker, which are not, and whether it was enough of the others: then
-        what stands behind the next of them is left alone."""
-        mine: list[Candidate] = []
-        others: list[Candidate] = []
-        load_counters_for(self._tx, self._budget, [head.job for head in candidates])
-        for head in candidates:
-            if self._budget.is_rate_exhausted(self._request.queue, self._started + len(mine)):
-                return mine, others, False
-            aside = self._lane_for(head)
-            if aside is None:
-                mine.append(head)
-            elif self._parkings_left > len(others):
-                others.append(head._replace(target_lane=aside))
+        """Split candidates into those to claim and those to park.
+
+        The last value is true if the limit of parked jobs is reached: then the rest is left alone.
+        """
+        accepted: list[Candidate] = []
+        parked: list[Candidate] = []
+        load_counters_for(self._tx, self._budget, [candidate.job for candidate in candidates])
+        for candidate in candidates:
+            if self._budget.is_rate_exhausted(self._request.queue, self._started + len(accepted)):
+                return accepted, parked, False
+            lane = self._lane_for(candidate)
+            if lane is None:
+                accepted.append(candidate)
+            elif self._parkings_left > len(parked):
+                parked.append(candidate._replace(target_lane=lane))
             else:
-                return mine, others, True
-        self._parkings_left -= len(others)
-        return mine, others, False
+                return accepted, parked, True
+        self._parkings_left -= len(parked)
+        return accepted, parked, False
 
     def _lane_for(self, candidate: Candidate) -> str | None:
-        """The gate that keeps a job from this worker; None if it takes it, and a place under its limits. A
-        job that had its turn as one of a share goes to the lane of that share behind the limit."""
+        """Return the lane to park a job in; None if this worker claims it, with a slot under its limits.
+
+        A job of a fairness lane goes to the lane of its fairness key behind the limit.
+        """
         job, limits = candidate.job, self._budget
-        gate = task_lane(job.task)
-        if not self._request.accepts_lane(gate):
-            return gate
+        lane = task_lane(job.task)
+        if not self._request.accepts_lane(lane):
+            return lane
         scopes = limits.scopes_for(job.task, job.limit_keys)
-        full = limits.first_full_scope(scopes)
-        if full is not None:
+        scope = limits.first_full_scope(scopes)
+        if scope is not None:
             return (
-                limit_lane(full)
+                limit_lane(scope)
                 if candidate.fairness_key is None
-                else limit_fairness_lane(full, candidate.fairness_key)
+                else limit_fairness_lane(scope, candidate.fairness_key)
             )
         limits.start(scopes, job.lease_expires_at or 0, job.cost)
         if scopes:
@@ -244,10 +254,10 @@ class QueueClaimer:
     def _start(self, candidates: list[Candidate]) -> list[Job]:
         if not candidates:
             return []
-        tx, jobs = self._tx, [head.job for head in candidates]
+        tx, jobs = self._tx, [candidate.job for candidate in candidates]
         values = {
-            "ctids": [head.ctid for head in candidates if head.lane is None],
-            "lane_ctids": [head.ctid for head in candidates if head.lane is not None],
+            "ctids": [candidate.ctid for candidate in candidates if candidate.lane is None],
+            "lane_ctids": [candidate.ctid for candidate in candidates if candidate.lane is not None],
             "queue": self._request.queue,
             "worker": self._worker,
             "now": tx.now,
@@ -267,7 +277,9 @@ class QueueClaimer:
         tx.count_moved(self._request.queue, JobState.PENDING, JobState.RUNNING, len(jobs))
         if self._fair_claim is not None:
             self._fair_claim.record_claimed(
-                Counter(head.fairness_key for head in candidates if head.fairness_key is not None)
+                Counter(
+                    candidate.fairness_key for candidate in candidates if candidate.fairness_key is not None
+                )
             )
         return jobs
 
@@ -275,54 +287,58 @@ class QueueClaimer:
         return self._tx.run("lanes_claimable", {"queue": self._request.queue, "limit": MAX_LANES})
 
     def _load_lanes(self) -> list[str]:
-        """Where jobs wait that are for this worker. A queue has few gates, mostly none."""
-        want, rows = self._request, (self._lane_query or self._query_lanes()).fetchall()
-        if len(rows) == MAX_LANES and want.lanes is not None:
-            rows = self._tx.all("lanes_among", {"queue": want.queue, "lanes": sorted(want.lanes)})
-        return [gate for (gate,) in rows if want.accepts_lane(gate)]
+        """Return the lanes with jobs that this worker accepts. A queue has few lanes, mostly none."""
+        request, rows = self._request, (self._lane_query or self._query_lanes()).fetchall()
+        if len(rows) == MAX_LANES and request.lanes is not None:
+            rows = self._tx.all("lanes_among", {"queue": request.queue, "lanes": sorted(request.lanes)})
+        return [lane for (lane,) in rows if request.accepts_lane(lane)]
 
     def _park(self, candidates: list[Candidate]) -> None:
         if not candidates:
             return
-        tx, jobs = self._tx, [head.job for head in candidates]
-        gates = [head.target_lane for head in candidates]
-        behind = [head.ctid for head in candidates if head.lane is not None]
-        if behind:
-            # They were let through one gate, and by their task they belong behind another one.
-            tx.run("unpark", {"ctids": behind})
+        tx, jobs = self._tx, [candidate.job for candidate in candidates]
+        lanes = [candidate.target_lane for candidate in candidates]
+        lane_ctids = [candidate.ctid for candidate in candidates if candidate.lane is not None]
+        if lane_ctids:
+            # They come from one lane, and by their task belong in another one.
+            tx.run("unpark", {"ctids": lane_ctids})
         values = {
-            "ctids": [head.ctid for head in candidates if head.lane is None],
+            "ctids": [candidate.ctid for candidate in candidates if candidate.lane is None],
             "queue": self._request.queue,
             "now": tx.now,
             "ids": [job.id for job in jobs],
             "touched_ids": []
             if tx.stored_limits or self._fair_claim is not None
             else [job.id for job in jobs],
-            "lanes": gates,
+            "lanes": lanes,
             "age_capped": [job.age_capped for job in jobs],
             "ranks": [job.rank for job in jobs],
             "seqs": [job.seq for job in jobs],
             "expires_at": [job.expires_at for job in jobs],
         }
         tx.run("park", values)
-        full = {limit_scope_of(gate): None for gate in gates if is_limit_lane(gate)}
-        if full:
-            # First the lanes: a gate without jobs of its own is closed as long as it has one.
-            fair = (
-                (head.target_lane, head.fairness_key)
-                for head in candidates
-                if is_limit_lane(head.target_lane)
+        scopes = {limit_scope_of(lane): None for lane in lanes if is_limit_lane(lane)}
+        if scopes:
+            # First the fairness keys: a limit lane without jobs of its own stays as long as it has one.
+            fair_parked = (
+                (candidate.target_lane, candidate.fairness_key)
+                for candidate in candidates
+                if is_limit_lane(candidate.target_lane)
             )
-            lanes = ((limit_scope_of(gate), share) for gate, share in fair if share is not None)
-            join_limit_lanes(tx, self._request.queue, lanes)
-            mark_lanes_limited(tx, self._request.queue, list(full), self._budget)
-        for job, gate in zip(jobs, gates, strict=True):
-            if not is_limit_lane(gate):
-                self._record_parked(job, gate)
+            fairness_lanes = (
+                (limit_scope_of(lane), fairness_key)
+                for lane, fairness_key in fair_parked
+                if fairness_key is not None
+            )
+            join_limit_lanes(tx, self._request.queue, fairness_lanes)
+            mark_lanes_limited(tx, self._request.queue, list(scopes), self._budget)
+        for job, lane in zip(jobs, lanes, strict=True):
+            if not is_limit_lane(lane):
+                self._record_parked(job, lane)
 
     def _record_parked(self, job: Job, lane: str) -> None:
         tx = self._tx
         tx.record(
             Event(kind=EventKind.PARKED, job_id=job.id, queue=job.queue, actor=self._worker, detail=lane)
         )
-        tx.needs_wakeup = True  # whoever may pass these gates should look
+        tx.needs_wakeup = True  # workers that accept these lanes should poll

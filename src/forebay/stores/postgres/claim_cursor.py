@@ -1,10 +1,10 @@
-"""Where a claim begins: behind what this handle has claimed before, and not at the head of the order.
+"""Claim cursors: a claim starts behind the jobs that this handle has claimed before.
 
-While another transaction keeps the vacuum from its work, the head of `ready` is full of dead rows, and each
-claim from there would read all that were ever removed. A cursor passes over them. What has come in behind it,
-with a lower rank, is found by its arrival: each row of `ready` carries the transaction that put it there, and
-a look asks for rows of transactions that the last look could not see. A cursor is a hint in memory: it is
-dropped with its connection, and now and then a claim looks from the head all the same.
+While another transaction holds back vacuum, the head of `ready` is full of dead tuples, and a claim from the
+head would read all of them. The cursor skips them. Jobs inserted behind it, with a lower rank, are arrivals:
+each row of `ready` carries the xid that inserted it, and a claim asks for rows of transactions that the
+previous snapshot could not see. A cursor is a hint in memory. It is dropped with its connection, and from
+time to time a claim scans from the head all the same.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from typing import Final, NamedTuple
 
 FULL_SCAN_SECONDS: Final = 30.0
 CHEAP_SCAN_SECONDS: Final = 0.02
-LATE_MS: Final = 60_000  # a job may be committed so long after the time that it was due from
-SCAN_PAUSE_FACTOR: Final = 20  # a look from the head that takes long is made again after twenty times as long
+LATE_MS: Final = 60_000  # a job may be committed so long after its due time
+SCAN_PAUSE_FACTOR: Final = 20  # pause after a slow scan from the head, in multiples of its duration
 _LOWEST: Final = -(2**63)
 _LAST_TRANSACTION: Final = str(2**64 - 1)
 
 
 class TxSnapshot(NamedTuple):
-    """Which transactions a look could not see: those from `xmax` on, and those under way."""
+    """Transactions that a snapshot could not see: those from `xmax` on, and those still running."""
 
     xmax: str = _LAST_TRANSACTION
-    under_way: tuple[str, ...] = ()
+    running_xids: tuple[str, ...] = ()
 
     @staticmethod
     def of(text: str, own: str | None) -> TxSnapshot:
-        """From the server's words, xmin:xmax:xid,xid; our own transaction may write after the look, too.
+        """Parse the text `xmin:xmax:xid,xid`, and add our own transaction, which may still write.
 
-        No transaction is named twice: what it has put into the order would be found twice, and claimed twice.
-        Our own may be the newest of all, and then it is among those from `xmax` on.
+        No transaction is listed twice: its rows would be found twice, and claimed twice. Our own may be the
+        newest of all; then it is among those from `xmax` on.
         """
-        _, xmax, listed = text.split(":")
-        under_way = {xid for xid in listed.split(",") if xid}
+        _, xmax, running = text.split(":")
+        running_xids = {xid for xid in running.split(",") if xid}
         if own is not None and int(own) < int(xmax):
-            under_way.add(own)
-        return TxSnapshot(xmax, tuple(sorted(under_way)))
+            running_xids.add(own)
+        return TxSnapshot(xmax, tuple(sorted(running_xids)))
 
 
 class ClaimCursor(NamedTuple):
-    """The last place in a queue's order that was claimed, and what was seen of what came in behind it."""
+    """Last rank of a queue's order that was claimed, and the snapshot from which arrivals are counted."""
 
     rank: int = _LOWEST
     seq: int = _LOWEST
@@ -58,7 +58,7 @@ class ClaimCursor(NamedTuple):
             "after_rank": self.rank,
             "after_seq": self.seq,
             "xmax": self.seen.xmax,
-            "running_xids": list(self.seen.under_way),
+            "running_xids": list(self.seen.running_xids),
         }
 
 
@@ -67,45 +67,46 @@ RankKey = tuple[int, int]  # rank and seq
 
 
 class CursorProgress(NamedTuple):
-    """What a claim has done to a queue's order, in places of it."""
+    """Changes of one claim to a queue's order, by rank."""
 
     removed: Sequence[RankKey]
-    late: Sequence[RankKey]  # what was found by its arrival
-    has_arrivals_left: (
-        bool  # more has arrived than is gone: there was no room for it, or others have it in hand
-    )
-    has_many_arrivals: bool  # more has arrived than a look asks for
-    is_exhausted: bool  # all that was found is gone, and more was asked for
+    late: Sequence[RankKey]  # found as arrivals
+    has_arrivals_left: bool  # some arrivals stay: no room for them, or another transaction has locked them
+    has_many_arrivals: bool  # more arrivals than a claim asks for
+    is_exhausted: bool  # all candidates are gone, and there was room for more
 
 
 def advance_cursor(
     stored: ClaimCursor, start: ClaimCursor, progress: CursorProgress, seen: TxSnapshot
 ) -> ClaimCursor:
-    """The cursor behind what is gone from the order, after a claim that began at `start`.
+    """Return the cursor behind the removed jobs, after a claim that started at `start`.
 
-    As long as some of what came in behind it is left, that is asked for again: whoever has it in hand may
-    give up. Only where much is left it goes back there, because the rest follows right behind what is gone;
-    to go back for a few would mean to pass over all dead rows in between.
+    As long as arrivals are left, the next claim asks for them again: the transaction that has locked them may
+    roll back. Only if many are left the cursor goes back to them, since the rest follows right behind the
+    removed ones. To go back for a few would mean to read all dead tuples in between.
     """
     if progress.has_many_arrivals and progress.late:
         return ClaimCursor(*min(progress.late), seen)
-    # Where all is gone, nothing is left before the place that was reached once.
+    # If the candidates are exhausted, no job is left before the rank reached earlier.
     reached = stored if progress.is_exhausted else start
     rank, seq = max([*progress.removed, (reached.rank, reached.seq)])
-    # A look from the head asks for no arrivals: its snapshot has "seen" all transactions to come. What is
-    # left then comes from a first look from the kept cursor, and is asked for again by that one's snapshot.
+    # A scan from the head asks for no arrivals: its snapshot has "seen" all later transactions. Arrivals left
+    # then come from the first scan from the stored cursor, whose snapshot asks for them again.
     left = stored.seen if start.is_at_head else start.seen
     return ClaimCursor(rank, seq, left if progress.has_arrivals_left else seen)
 
 
 def max_arrivals(room: int) -> int:
-    """How many arrivals are looked at. Others see the same ones, and whoever looked only at as many as it can
-    take might find all of them taken."""
+    """Return how many arrivals a claim reads.
+
+    Other workers see the same ones. A claim that read only as many as it has room for might find all of them
+    locked.
+    """
     return 4 * room + 100
 
 
 class ClaimCursors:
-    """The cursors of one handle, by queue, and when it may look from the head again."""
+    """Claim cursors of one handle by queue, and the times of its next scans from the head."""
 
     def __init__(self) -> None:
         self._by_queue: dict[str, ClaimCursor] = {}
@@ -113,11 +114,11 @@ class ClaimCursors:
         self._due_from: dict[str, int] = {}
         self._short: set[str] = set()
         self._generation = -1
-        # Workers that were started together should not be away for such a look together.
+        # Workers that were started together should not scan from the head together.
         self._spread = random.uniform(0.7, 1.3)  # noqa: S311 - spreads them
 
     def reset_if_reconnected(self, generation: int) -> None:
-        """Drop all of them if the connection is another one."""
+        """Drop all cursors if the connection was opened again."""
         if generation != self._generation:
             self._generation = generation
             self._by_queue.clear()
@@ -126,38 +127,41 @@ class ClaimCursors:
             self._short.clear()
 
     def of(self, queue: str) -> ClaimCursor:
-        """Up to where the order was claimed."""
+        """Return the cursor of a queue."""
         return self._by_queue.get(queue, HEAD)
 
     def start(self, queue: str) -> ClaimCursor:
-        """Where to begin; at the head every now and then, since a claim that was undone by a crash leaves
-        jobs behind that are no arrivals. Also where the queue was short of work the last time: what is found
-        behind the cursor would be too little again."""
+        """Return where a claim starts.
+
+        From time to time it is the head: a claim undone by a crash leaves jobs behind that are no arrivals.
+        It is also the head if the queue was short of jobs the last time, since the cursor would find too few
+        again.
+        """
         if time.monotonic() >= self._full_scan_at.get(queue, 0.0) + self._spread * FULL_SCAN_SECONDS:
             return HEAD
         return HEAD if queue in self._short and self.may_scan_head(queue) else self.of(queue)
 
     def may_scan_head(self, queue: str) -> bool:
-        """Whether a look from the head is due because too little was found behind the cursor."""
+        """Return whether a scan from the head may follow a claim that found too few jobs."""
         return time.monotonic() >= self._full_scan_at.get(queue, 0.0)
 
     def record_head_scan(self, queue: str, seconds: float) -> None:
-        """A look from the head took so long. A cheap one may be made at every turn."""
+        """Record the duration of a scan from the head; a cheap one may be repeated with every claim."""
         wait = 0.0 if seconds < CHEAP_SCAN_SECONDS else min(SCAN_PAUSE_FACTOR * seconds, FULL_SCAN_SECONDS)
         self._full_scan_at[queue] = time.monotonic() + wait
 
     def record_result(self, queue: str, *, enough: bool) -> None:
-        """Whether a claim has found as much as it was asked for."""
+        """Record whether a claim has found as many jobs as it had room for."""
         if enough:
             self._short.discard(queue)
         else:
             self._short.add(queue)
 
     def apply(self, cursors: dict[str, ClaimCursor], due_from: dict[str, int]) -> None:
-        """What was claimed and promoted is committed."""
+        """Store the cursors and due times of a committed transaction."""
         self._by_queue.update(cursors)
         self._due_from.update(due_from)
 
     def due_from(self, queue: str) -> int:
-        """The time before which nothing is left that was due in a queue, or had expired."""
+        """Return the time before which no due or expired job is left in a queue."""
         return self._due_from.get(queue, _LOWEST)

@@ -1,4 +1,4 @@
-"""What workers are asked to do, and what they answer."""
+"""Commands to workers and their responses."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def send_command(
     expires_ms: int,
     actor: str,
 ) -> list[Command]:
-    listed = [WorkerId(row[0]) for row in tx.all("workers")]
-    commands = build_commands(workers, listed, kind, queue, actor, tx.now, expires_ms)
+    worker_ids = [WorkerId(row[0]) for row in tx.all("workers")]
+    commands = build_commands(workers, worker_ids, kind, queue, actor, tx.now, expires_ms)
     for command in commands:
         tx.run("command_add", row_from_command(command))
         tx.record(command_event(command))
@@ -36,7 +36,7 @@ def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]
 
 
 def commands_from_rows(rows: Sequence[Row]) -> list[Command]:
-    """What is there for some workers, oldest first; nobody else will get it."""
+    """Return delivered commands, oldest first."""
     return [command_from_row(row) for row in sorted(rows, key=lambda row: row[-1])]
 
 

@@ -1,4 +1,4 @@
-"""One connection to a PostgreSQL server: its settings, errors in our words, and transactions."""
+"""Connection to a PostgreSQL server: settings, transactions with retries, translated errors."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Statements = Mapping[str, bytes]
 TRIES: Final = 10
 CANCEL_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10
-# How long a server may say nothing. One that runs ends a statement before that.
+# Seconds without a response. A running server ends a statement before that.
 ANSWER_SECONDS: Final = 35.0
-# The same for what keeps leases: a third of the usual one, after which they are renewed.
+# The same for renewals: a third of the usual lease, after which leases are renewed.
 RENEWAL_SECONDS: Final = 10.0
-# A session that was not used for so long is looked at before it is: a server that was started again, a
-# failover or a balancer may have ended it meanwhile. Whoever is busy need not look, and hears of it anyway.
+# A session that was idle for so long is checked before its next use: a restart of the server, a failover or a
+# load balancer may have ended it meanwhile. A busy session needs no check: its next statement fails.
 IDLE_SECONDS: Final = 1.0
-# A newer program may migrate the schema under a handle that is open. A step that old programs cannot work
-# with ends their sessions; those that it may not end find out by a look at the schema's number this often.
+# A newer program may migrate the schema under an open handle. A step that old programs cannot work with ends
+# their sessions. Sessions that it may not end detect it, since they check the schema's number this often.
 SCHEMA_SECONDS: Final = 5.0
-# The narrow tables look small when a statement is planned and are full of dead rows while another transaction
-# keeps the vacuum from its work. Whatever reads a whole table, or builds a hash of it, is wrong here.
+# The narrow tables look small when a statement is planned. They are full of dead tuples while another
+# transaction holds back vacuum. A plan that reads or hashes a whole table is wrong here.
 _PLANNING: Final = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -50,41 +50,43 @@ _PLANNING: Final = {
     "enable_material": "off",
     "jit": "off",
 }
-# A statement is planned once in a session, and not for what it is given: with a list of one name, as most
-# are, the server takes it for cheaper to plan for that very list at each call, which takes longer than its
-# work. Not where we only look: what a search is given decides where it has to look.
+# A statement is planned once per session, without its parameters. With a list of one name, as most are, the
+# server would plan for that very list at each call, which takes longer than the statement itself. Readers
+# plan for the parameters: those of a search select its index.
 _GENERIC_PLAN: Final = {"plan_cache_mode": "force_generic_plan"}
 _TIMEOUTS: Final = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "60s",
-    # A stricter default of a database or a user fails where we rely on seeing what others have committed.
+    # A stricter default of a database or a user fails: statements rely on seeing what was committed before.
     "default_transaction_isolation": "read committed",
 }
-# A machine that is gone, in the middle of a transaction, must not keep its locks for hours.
+# A machine that disappears in the middle of a transaction must not keep its locks for hours.
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30s",
 }
-# The same for a process that is stopped. What is sent as a pipeline is never idle to a server, so that only
-# the limit of a whole transaction holds there, which servers have from this version on.
+# The same for a stopped process. To the server a pipeline is never idle, so only the timeout of a whole
+# transaction helps there, which servers have from this version on.
 _TRANSACTION_TIMEOUT_FROM: Final = 170_000
 _TRANSACTION_TIMEOUT: Final = {"transaction_timeout": "60s"}
-# Whoever settles a job while somebody makes the partition of its day has chosen another one for it, and is
-# refused by that one's limits.
+# A settlement that runs while the partition of its day is created has chosen the default partition, and the
+# new constraint of that one refuses it.
 PARTITION_CREATED: Final = errors.CheckViolation
-# An id that was made for a new job is another job's: the next try makes other ids. Or another transaction has
-# stored the id that a caller brought, and the next try sees that job.
+# A generated id collided with another job: the next try generates other ids. Or another transaction has
+# stored the id that a caller gave, and the next try sees that job.
 ID_TAKEN: Final = errors.UniqueViolation
-# Another try of the same transaction may well succeed, and nothing of this one has happened.
+# Nothing of the transaction has happened, and another try may succeed.
 RETRYABLE_ERRORS: Final = (errors.DeadlockDetected, errors.SerializationFailure, PARTITION_CREATED, ID_TAKEN)
 
 
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a store is and how it is talked to. `pooled` means a pooler that gives each transaction to any
-    session: then nothing may be left in a session, and no statement is prepared. After `response_timeout` seconds
-    without a word a server is given up."""
+    """Address of a store with its connection options.
+
+    `pooled` means a pooler that gives each transaction to any session: then no state may stay in a session,
+    and no statement is prepared. A server is given up after `response_timeout` seconds without a response.
+    """
 
     dsn: str
     schema: str = "forebay"
@@ -94,7 +96,7 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def location(self) -> str:
-        """The same text for all addresses of one store; without user and password."""
+        """One text for all addresses of one store; without user and password."""
         parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
         database = parts.get("dbname") or parts.get("user") or ""
         server = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}"
@@ -102,23 +104,22 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def connect_timeout(self) -> int:
-        """Seconds for a connection to each host."""
+        """Seconds for connecting to each host."""
         return min(CONNECT_SECONDS, ceil(self.response_timeout))
 
     @property
     def statement_timeout(self) -> str:
-        """What a statement may take: less than an answer is waited for, so that a server that runs says so
-        itself, and the statement ends there too."""
+        """Statement timeout: less than the response timeout, so that a running server ends the statement."""
         return f"{max(self.response_timeout - 5, self.response_timeout / 2) * 1_000:.0f}ms"
 
     @property
     def application(self) -> str:
-        """The name of our sessions on the server. It tells stores of one database apart."""
+        """Name of the sessions on the server, which distinguishes stores of one database."""
         return "forebay" if self.schema == "forebay" else f"forebay {self.schema}"
 
     @property
     def channel(self) -> str:
-        """What wake-ups of this store are sent on."""
+        """NOTIFY channel of the wake-ups of this store."""
         return f"forebay:{self.schema}"[:63]
 
 
@@ -130,9 +131,9 @@ def address_of(
     notify: str | None = None,
     response_timeout: float = ANSWER_SECONDS,
 ) -> PostgresAddress:
-    """An address from the options of a URL; raises ConfigError for what cannot be meant.
+    """Return the address for the options of a URL; raise ConfigError for invalid ones.
 
-    Behind a pooler of transactions nobody can listen, so nothing is sent there unless it is asked for.
+    Behind a transaction pooler LISTEN does not work, so nothing is sent there unless `notify` is on.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,54}", schema):
         raise ConfigError(
@@ -146,12 +147,12 @@ def address_of(
     try:
         psycopg.conninfo.conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as exc:
-        # Not chained, and not quoted unless it speaks of an option: it may hold the password. So may an
-        # option if there is an @ behind the ?: that was in a password that nobody has escaped.
+        # Not chained, and quoted only if it names an option: the message may hold the password. An option may
+        # hold it too, if there is an @ behind the ?: it belongs to a password that was not escaped.
         has_sign = "%40" in dsn.partition("?")[2]
         option = None if has_sign else re.match(r"invalid URI query parameter: .*", str(exc))
-        said = option[0] if option else "write postgresql://user:password@host:port/database"
-        raise ConfigError(f"{safe_url!r} is not an address of PostgreSQL: {said}") from None
+        hint = option[0] if option else "write postgresql://user:password@host:port/database"
+        raise ConfigError(f"{safe_url!r} is not an address of PostgreSQL: {hint}") from None
     is_pooled = pooler == "transaction"
     return PostgresAddress(
         dsn=dsn,
@@ -163,29 +164,31 @@ def address_of(
 
 
 class RetryTransaction(Exception):
-    """What the transaction has relied on has changed under it; it is undone and made again."""
+    """Data that the transaction relied on has changed; it is rolled back and run again."""
 
 
 def use_our_types(adapters: AdaptersMap) -> None:
-    """Whole numbers are bigint: else each size of a number would make another statement of the same text. And
-    lists are packed in our way."""
+    """Register the dumpers of this engine for integers and lists.
+
+    All integers are bigint: otherwise each size of a number would prepare another statement of the same text.
+    """
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(int, Int8Dumper)
     adapters.register_dumper(list, ListDumper)
 
 
 def quote_identifier(schema: str) -> str:
-    """The schema's name as it stands in a statement."""
+    """Return the name of the schema as a quoted identifier."""
     return '"' + schema.replace('"', '""') + '"'
 
 
 def for_schema(statement: str, schema: str) -> str:
-    """A statement of ours, which names the schema `forebay`, for the schema of this store."""
+    """Replace the schema `forebay` of a statement file by the schema of this store."""
     return re.sub(r"\bforebay\.", lambda _: f"{quote_identifier(schema)}.", statement)
 
 
 def prepare_statements(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
-    """Statements as they are sent: for this schema, and without the reasons that stand in them."""
+    """Return statements ready to send: for this schema, and without comments."""
     return {
         name: for_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema).strip().encode()
         for name, text in statements.items()
@@ -196,7 +199,7 @@ _parent_connections: Final[list[Raw | None]] = []
 
 
 class Connection:
-    """A connection of our own, made when it is first needed and made again after it was lost."""
+    """Lazy connection that is opened again after it was lost."""
 
     def __init__(self, address: PostgresAddress, *, reads: bool = False) -> None:
         self.address = address
@@ -205,7 +208,7 @@ class Connection:
         self._answer_seconds = address.response_timeout
         self._pid = os.getpid()
         self._used_at = 0.0
-        self.generation: int = 0  # how often it was made
+        self.generation: int = 0  # how often it was opened
         self._schema_check: Callable[[Raw], None] | None = None
         self._checked_at = -inf
 
@@ -214,13 +217,16 @@ class Connection:
         return self.address.location
 
     def open(self) -> Raw:
-        """The connection, made if there is none. One from before a fork is the parent's, and left alone: to
-        close it, or to let the garbage collector do so, would end the parent's session."""
+        """Return the connection; open it if there is none.
+
+        A connection from before a fork belongs to the parent and is left alone. To close it, or to let the
+        garbage collector do so, would end the parent's session.
+        """
         if self._pid != os.getpid():
             _parent_connections.append(self._raw)
             self._raw, self._pid = None, os.getpid()
-        was_used_at, self._used_at = self._used_at, time.monotonic()
-        if self._raw is not None and self._used_at - was_used_at >= IDLE_SECONDS:
+        last_used_at, self._used_at = self._used_at, time.monotonic()
+        if self._raw is not None and self._used_at - last_used_at >= IDLE_SECONDS:
             _read_pending_input(self._raw)
         if self._raw is None or self._raw.closed:
             self._raw = self._connect()
@@ -231,14 +237,18 @@ class Connection:
         return self._raw
 
     def watch_schema(self, check: Callable[[Raw], None]) -> None:
-        """Look at the schema with each new connection and every few seconds. `check` raises if it has
-        outgrown this program."""
+        """Check the schema with each new connection and every few seconds.
+
+        `check` raises if the schema is too new for this program.
+        """
         self._schema_check = check
         self._checked_at = time.monotonic()
 
     def _check_schema(self, raw: Raw) -> None:
-        """Look if it is time, and not inside a transaction, which has looked when it began. A refusal is
-        repeated, since it leaves the time of the last look alone."""
+        """Check the schema if it is due, and not inside a transaction, which was checked when it began.
+
+        A refusal is repeated, since it does not update the time of the last check.
+        """
         is_due = self._used_at - self._checked_at >= SCHEMA_SECONDS
         is_idle = raw.pgconn.transaction_status == TransactionStatus.IDLE
         if self._schema_check is not None and is_due and is_idle:
@@ -247,8 +257,11 @@ class Connection:
 
     @contextmanager
     def short_timeouts(self) -> Iterator[None]:
-        """Leases run out while we wait. Where no answer comes, it may be that somebody on its way
-        has forgotten the connection: given up in time, the leases are kept over another one."""
+        """Shorten the response timeout for renewals and heartbeats.
+
+        A NAT or load balancer may have dropped the idle connection. Leases expire meanwhile, so the renewal
+        must fail early enough to reconnect.
+        """
         usual = self._answer_seconds
         self._answer_seconds = min(RENEWAL_SECONDS, usual)
         try:
@@ -273,7 +286,7 @@ class Connection:
         )
         raw.answer_timeout = self._answer_seconds
         use_our_types(raw.adapters)
-        raw.prepared_max = 1_000  # more than we have statements, with all the types they are given
+        raw.prepared_max = 1_000  # more than the statements with all the types of their parameters
         if not pooled and (longest := self._transaction_timeout(raw)):
             try:
                 raw.execute(_as_settings(longest, is_local=False), prepare=False)
@@ -283,8 +296,7 @@ class Connection:
         return raw
 
     def _transaction_timeout(self, raw: Raw) -> Mapping[str, str]:
-        """How long a transaction may last. Not where we only look: a check of everything takes its time, and
-        holds up nobody."""
+        """Return the transaction timeout; readers have none, since a health check takes long."""
         return (
             _TRANSACTION_TIMEOUT
             if raw.info.server_version >= _TRANSACTION_TIMEOUT_FROM and not self._reads
@@ -292,7 +304,7 @@ class Connection:
         )
 
     def _options(self) -> Iterator[str]:
-        """What the address says of a session, and then what we need; a pooler takes nothing of ours."""
+        """Yield session options: those of the address, then our own. A pooler accepts none of ours."""
         yield str(psycopg.conninfo.conninfo_to_dict(self.address.dsn).get("options") or "")
         if not self.address.pooled:
             yield _as_options({**_PLANNING, **self._timeouts, **_KEEPALIVE})
@@ -311,12 +323,13 @@ class Connection:
 
     @contextmanager
     def transaction(self, *, defines: bool = False) -> Iterator[Raw]:
-        """A transaction that is kept if the block ends well. All of it is sent as one pipeline: a statement
-        is waited for only where somebody looks at its answer. Not so where it `defines` tables: then the
-        driver throws its prepared statements away, and with some of them under way it loses count. That may
-        take long as well.
+        """Run a transaction that commits if the block ends without an error.
 
-        Whatever goes wrong, it is undone or the connection is dropped; so nothing is ever left open.
+        All of it is sent as one pipeline: a result is waited for only where it is read. A transaction that
+        `defines` tables runs without one, since the driver then drops its prepared statements and loses count
+        of those in the pipeline. It may take long as well.
+
+        After an error it is rolled back or the connection is dropped, so no transaction stays open.
         """
         raw = self.open()
         try:
@@ -340,26 +353,25 @@ class Connection:
                 raise
 
     def write(self, work: Callable[[Raw], T], *, defines: bool = False) -> T:
-        """Do some work in a transaction that happens whole or not at all.
-
-        One that met another and had to give way has changed nothing, and is made again a few times.
-        """
+        """Run the work in one transaction, again after a deadlock or another retryable error."""
         for attempt in range(TRIES):
             try:
                 with self.transaction(defines=defines) as raw:
-                    answer = work(raw)
-                return answer
+                    result = work(raw)
+                return result
             except (RetryTransaction, *RETRYABLE_ERRORS) as exc:
                 if attempt == TRIES - 1:
                     raise self._retries_exhausted_error(exc) from exc
                 time.sleep(0.002 * 2 ** min(attempt, 5) * random.uniform(0.5, 1.0))  # noqa: S311 - spreads them
             except DRIVER_ERRORS as exc:
                 raise self._translate_error(exc) from exc
-        raise AssertionError("the last try answers or raises")
+        raise AssertionError("the last try returns or raises")
 
     def call(self, statement: Callable[[Raw], T]) -> T:
-        """Run one statement that is a transaction by itself. One that had to give way to another has changed
-        nothing, and raises RetryTransaction."""
+        """Run one statement that is a transaction by itself.
+
+        Raise RetryTransaction after a retryable error; nothing has changed then.
+        """
         raw = None
         try:
             raw = self.open()
@@ -373,8 +385,11 @@ class Connection:
                 self._abandon(raw)
 
     def _abandon(self, raw: Raw) -> None:
-        """Interrupted: whatever is still under way has nobody who waits for it. A server does not notice that
-        we have left before it wants to answer: a statement that waits for a lock would happen later on."""
+        """Cancel a statement after an interrupt and drop the connection.
+
+        A server notices a closed connection only when it sends a response. Without the cancel a statement
+        that waits for a lock would still happen later on.
+        """
         if raw.pgconn.transaction_status == TransactionStatus.ACTIVE:
             with suppress(psycopg.Error):
                 raw.cancel_safe(timeout=CANCEL_SECONDS)
@@ -382,19 +397,21 @@ class Connection:
 
     def _translate_error(self, exc: Exception) -> StoreError:
         if isinstance(exc, errors.ReadOnlySqlTransaction):
-            # Where the address names several hosts, another one is the primary by now; who keeps this
-            # connection would ask the old one for ever.
+            # If the address names several hosts, another one is the primary by now. This connection would
+            # stay on the old one for ever.
             self.drop()
         return translate_error(self.location, exc)
 
     def _retries_exhausted_error(self, exc: Exception) -> StoreError:
-        # A taken id says nothing against the value: with other ids the same call may succeed.
+        # A collision of ids is no fault of the value: with other ids the same call may succeed.
         if isinstance(exc, psycopg.Error) and not isinstance(exc, ID_TAKEN):
             return translate_error(self.location, exc)
-        return StoreBusy(f"{self.location} is too busy: others changed the same jobs {TRIES} times")
+        return StoreBusy(
+            f"{self.location} is too busy: other transactions changed the same jobs {TRIES} times"
+        )
 
     def drop(self) -> None:
-        """Let go of the connection; the next call makes another one."""
+        """Close the connection; the next call opens another one."""
         raw, self._raw = self._raw, None
         if raw is not None and self._pid == os.getpid():
             with suppress(psycopg.Error):
@@ -404,9 +421,12 @@ class Connection:
 
 
 def _read_pending_input(raw: Raw) -> None:
-    """Read what has come unasked, without a wait; then `closed` is true of a session that was ended. The
-    driver itself finds out only when it asks something, too late to ask another server instead: nobody
-    could know whether it was done. The last words of a server come first, and its end at the second look."""
+    """Read pending input without waiting; afterwards `closed` is true for a session that the server ended.
+
+    The driver itself notices only with the next statement. That is too late to ask another server instead,
+    since the statement may have happened. The last message of a server comes first, and its end with the
+    second read.
+    """
     with suppress(psycopg.Error):
         raw.pgconn.consume_input()
         raw.pgconn.consume_input()

@@ -1,4 +1,4 @@
-"""Documents: saved, removed and shown."""
+"""Documents: save, drop and list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PostgresDocumentStore(ABC):
-    """The part of a handle to write that keeps documents."""
+    """Document part of a write handle."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
@@ -30,7 +30,7 @@ class PostgresDocumentStore(ABC):
 
 
 class PostgresDocumentReader(ABC):
-    """The part of a handle to look that shows documents."""
+    """Document part of a read handle."""
 
     @abstractmethod
     def _open_snapshot(self) -> AbstractContextManager[QueryRunner]: ...
@@ -46,8 +46,8 @@ class PostgresDocumentReader(ABC):
         check_limit(limit)
         wanted = None if names is None else list(names)
         values = {"kind": kind, "names": wanted, "after": after or "", "limit": limit}
-        with self._open_snapshot() as look:
-            return [document_from_row(row) for row in look.all("documents", values)]
+        with self._open_snapshot() as snapshot:
+            return [document_from_row(row) for row in snapshot.all("documents", values)]
 
 
 def save(tx: Transaction, document: Document, event: Event | None) -> bool:

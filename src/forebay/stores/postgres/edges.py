@@ -1,4 +1,4 @@
-"""The edges of new jobs."""
+"""Edges of new and revived jobs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ from forebay.stores.postgres.transaction import UNCHECKED, QueryRunner, Transact
 from forebay.stores.shared.dependencies import PropagationPending
 from forebay.stores.shared.rows import STATES, Row, edge_from_row
 
-CHECK: Final = "check"  # in the list: a new job whose parents nobody has looked at
+CHECK: Final = "check"  # outbox event: a new job whose parents are not checked yet
 Parents = Sequence[tuple[JobId, EdgeState]]
 
 
 def lock_parent_states(tx: Transaction, ids: Collection[JobId]) -> tuple[dict[JobId, JobState], set[JobId]]:
-    """The states of jobs that others are going to depend on: whether they live or how they have ended. Live
-    ones are marked, and neither these nor failed ones change before the transaction ends. Second come the
-    jobs that a caller's open transaction completes: how they end is known when that does.
+    """Lock the parents of new jobs and return their states: live, or how they have ended.
 
-    A job may end just before it would have been held; then a later statement finds it among those that
-    ended. It may be revived just then; then a third look finds it alive again.
+    Live ones are marked `has_dependants`, and neither these nor failed ones change before the transaction
+    ends. The second value has the jobs that an open caller transaction completes: their outcome is known only
+    when that ends.
+
+    A job may end just before it is locked; then a later statement finds it among the final ones. It may be
+    revived just then; then a third query finds it live again.
     """
     states: dict[JobId, JobState] = {}
     busy: set[JobId] = set()
@@ -44,7 +46,7 @@ def lock_parent_states(tx: Transaction, ids: Collection[JobId]) -> tuple[dict[Jo
         if not left:
             break
         rows = tx.all("parents_lock", {"ids": left})
-        # Which of the live states it is does not matter here.
+        # Any live state will do here.
         states |= {row[0]: JobState.PENDING for row in rows if row[1]}
         busy.update(row[0] for row in rows if not row[1])
         left = sorted(set(left) - states.keys() - busy)
@@ -55,7 +57,7 @@ def lock_parent_states(tx: Transaction, ids: Collection[JobId]) -> tuple[dict[Jo
 
 
 def require_parent_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId, JobState]:
-    """The same for callers that need all of them; raises StoreBusy if that cannot be."""
+    """Lock parents as `lock_parent_states`; raise StoreBusy if one is being completed."""
     states, busy = lock_parent_states(tx, ids)
     for job_id in busy:
         raise busy_parent_error(job_id)
@@ -63,17 +65,17 @@ def require_parent_states(tx: Transaction, ids: Collection[JobId]) -> dict[JobId
 
 
 def busy_parent_error(job_id: JobId) -> StoreBusy:
-    """Tell that a caller's open transaction completes a job, and the way out."""
+    """Return the error for a parent that an open caller transaction completes, with the remedy."""
     return StoreBusy(
         f"job {job_id} is completed in an open transaction: try again once that is committed or rolled back"
     )
 
 
 class MetEdges:
-    """Which open edges are met: their parents have completed, and that many edges fewer block their children.
+    """Open edges that are met: their parents have completed, and `unmet` of their children is lowered.
 
-    A parent that is gone had completed: else its deletion has put it on the list. While one is on the list,
-    some of its children have not heard of it.
+    A missing parent had completed: otherwise its deletion has an outbox entry. While a parent has an outbox
+    entry, some of its edges are not resolved yet.
     """
 
     def __init__(
@@ -83,26 +85,26 @@ class MetEdges:
         load_entries: Callable[[list[JobId]], list[Row]],
     ) -> None:
         self._completed = {
-            one for one in parents if states.get(one, JobState.COMPLETED) is JobState.COMPLETED
+            parent for parent in parents if states.get(parent, JobState.COMPLETED) is JobState.COMPLETED
         }
         self.entries: list[Row] = load_entries(sorted(self._completed)) if self._completed else []
-        # The oldest of each; those after it are not begun.
+        # The oldest entry of each parent; later ones are not begun.
         self._resolved_up_to = {
             parent: (child, number) for _, parent, child, number in reversed(self.entries)
         }
 
     def is_met(self, child: JobId, number: int, parent: JobId) -> bool:
-        so_far = self._resolved_up_to.get(parent)
-        return parent in self._completed and (so_far is None or (child, number) <= so_far)
+        resolved = self._resolved_up_to.get(parent)
+        return parent in self._completed and (resolved is None or (child, number) <= resolved)
 
 
 def resolve_edge_states(runner: QueryRunner, rows: Sequence[Row]) -> list[Edge]:
-    """Edges from rows, all of one moment."""
+    """Return edges from rows of one snapshot, with met ones resolved."""
     parents = {row[2] for row in rows if row[4] == EdgeState.OPEN}
-    found = runner.all("states", {"ids": sorted(parents)}) if parents else []
-    states = {row[0]: STATES[row[1]] for row in found}
-    told = MetEdges(states, parents, lambda ended: runner.all("outbox_for_jobs", {"job_ids": ended}))
-    return [edge_from_row((*row[:4], _edge_state(row, told))) for row in rows]
+    rows_of_parents = runner.all("states", {"ids": sorted(parents)}) if parents else []
+    states = {row[0]: STATES[row[1]] for row in rows_of_parents}
+    met = MetEdges(states, parents, lambda ended: runner.all("outbox_for_jobs", {"job_ids": ended}))
+    return [edge_from_row((*row[:4], _edge_state(row, met))) for row in rows]
 
 
 def _edge_state(row: Row, met: MetEdges) -> str:
@@ -114,47 +116,48 @@ def _edge_state(row: Row, met: MetEdges) -> str:
 
 
 def reopen_edges(tx: Transaction, ids: Sequence[JobId], *, with_parent: bool) -> Counter[JobId]:
-    """How many edges block jobs that are revived together, after a look at the parents of those that failed
-    and of those that are open: some of these have completed, and lowered a number that went when the job
-    ended.
+    """Reopen the edges of jobs that are revived together, and count the edges that block each.
 
-    The edges are held first: who settles one of them meanwhile has done so before we count, or waits for us
-    and then finds the job blocked. Then their parents are held, as for new jobs: one that we find alive ends
-    after us, and so finds the edge open. Who deletes such a parent and the child may wait for us while we
-    wait for it; then the server ends one of the two, and its transaction is made again. Last, the lines of
-    those that have completed are held: who works on one does not hold the edges, and may not see the job that
-    we are about to put back. Either it has, and the line is gone or has passed the edge, which is met then;
-    or it passes by the line until we are done, and so we work on it afterwards.
+    The parents of failed and open edges are checked: some have completed since, and lowered an `unmet` that
+    was deleted when the job ended.
+
+    First the edges are locked: a concurrent settlement either committed before the count, or blocks on our
+    row locks and then finds the job blocked. Then their parents are locked, as for new jobs: a live one ends
+    after us, and finds the edge open. A transaction that deletes such a parent and the child may deadlock
+    with this one; then the server ends one of the two, and it is retried. Last, the outbox entries of
+    completed parents are locked: a transaction that processes one locks no edges, and may not see the job
+    that is put back here. Either it is done, and the entry is gone or its cursor is behind the edge, which is
+    met then; or it passes over the locked entry, and we process the entry afterwards.
     """
     rows = tx.all("edges_lock", {"child_ids": sorted(ids)}) if ids else []
-    asked = {parent for _, _, parent, state, _ in rows if state in (EdgeState.FAILED, EdgeState.OPEN)}
-    # These are put back in this transaction.
-    parents = dict.fromkeys(asked.intersection(ids), JobState.PENDING)
-    parents |= require_parent_states(tx, asked - parents.keys())
-    told = MetEdges(parents, asked, lambda ended: tx.all("outbox_lock", {"job_ids": ended}))
-    tx.outbox_ids += [line[0] for line in told.entries]
+    checked = {parent for _, _, parent, state, _ in rows if state in (EdgeState.FAILED, EdgeState.OPEN)}
+    # These are revived in this transaction.
+    parents = dict.fromkeys(checked.intersection(ids), JobState.PENDING)
+    parents |= require_parent_states(tx, checked - parents.keys())
+    met = MetEdges(parents, checked, lambda ended: tx.all("outbox_lock", {"job_ids": ended}))
+    tx.outbox_ids += [entry[0] for entry in met.entries]
     unmet: Counter[JobId] = Counter()
-    spots: dict[EdgeState, list[str]] = {}
-    for child, number, parent, stored, spot in rows:
+    ctids: dict[EdgeState, list[str]] = {}
+    for child, number, parent, stored, ctid in rows:
         state = EdgeState.OPEN if stored == UNCHECKED else EdgeState(stored)
-        into = state
+        new_state = state
         if state is EdgeState.FAILED:
-            into = reopen_edge_state(parents.get(parent), with_parent=with_parent)
-        elif stored == EdgeState.OPEN and told.is_met(child, number, parent):
-            into = EdgeState.MET  # written, so that nobody lowers the new number for it
-        if into is not state:
-            spots.setdefault(into, []).append(spot)
-        unmet[child] += into in UNMET_STATES
-    for state, places in spots.items():
-        tx.run("edges_set", {"state": state.value, "ctids": places})
+            new_state = reopen_edge_state(parents.get(parent), with_parent=with_parent)
+        elif stored == EdgeState.OPEN and met.is_met(child, number, parent):
+            new_state = EdgeState.MET  # stored, so that no transaction lowers the new `unmet` for it
+        if new_state is not state:
+            ctids.setdefault(new_state, []).append(ctid)
+        unmet[child] += new_state in UNMET_STATES
+    for state, rows_of_state in ctids.items():
+        tx.run("edges_set", {"state": state.value, "ctids": rows_of_state})
     return unmet
 
 
 class ReusedIds:
-    """Jobs that are gone, and whose ids new ones get: what led from those is none of the business of these.
+    """Ids of removed jobs that new jobs get: edges from the old jobs must not lead to the new ones.
 
-    Asked after the new jobs are written, and so after whoever took the old ones away, with the lines of that;
-    and before the next answer is looked at, so that it costs no round trip.
+    The queries run after the insert of the new jobs, so they see the outbox entries of the transaction that
+    removed the old ones. They are sent before the next result is read, so they cost no round trip.
     """
 
     def __init__(self, tx: Transaction, ids: Sequence[JobId]) -> None:
@@ -163,22 +166,26 @@ class ReusedIds:
         self._unchecked = tx.run("unchecked_among", {"parent_ids": ids})
 
     def detach(self, ids: Sequence[JobId]) -> None:
-        """Let the new jobs have these ids; raises PropagationPending where that is too early. Nobody has
-        looked yet
-        where an unsure edge leads from an old job: who did later would take the new one for it."""
-        listed = [row[1] for row in self._entries.fetchall()] + [row[0] for row in self._unchecked.fetchall()]
-        for parent in listed:
+        """Detach the new jobs from edges of old ones; raise PropagationPending where that is too early.
+
+        It is too early while an old job has an outbox entry or an unchecked edge: a later check would take
+        the new job for the old one.
+        """
+        pending = [row[1] for row in self._entries.fetchall()] + [
+            row[0] for row in self._unchecked.fetchall()
+        ]
+        for parent in pending:
             if parent in ids:
                 raise PropagationPending(parent)
         self._tx.run("edges_mark_met", {"ids": ids})
 
 
 class EdgeWriter:
-    """The edges of one insert.
+    """Edges of one insert.
 
-    In a caller's transaction nobody is held: it may be open for as long as it likes. Then edges to jobs that
-    were there before are open and unsure, and whoever promotes looks at the parents once it is committed. A
-    parent that has completed is met at once: that stays so, and its record may go before anybody looks.
+    A caller transaction locks no parents, since it may stay open for any time. Its edges to existing jobs are
+    unchecked, and a promotion checks the parents after the commit. An edge to a completed parent is met at
+    once: that never changes, and the record of the parent may be pruned before the check.
     """
 
     def __init__(
@@ -186,15 +193,17 @@ class EdgeWriter:
     ) -> None:
         self._tx = tx
         self._is_caller_tx = is_caller_tx
-        # By what the failure of a parent means and how an edge stands: most are alike.
+        # By failure rule and state of the edge: most are identical.
         self._rows: dict[tuple[OnFailure, str], tuple[list[JobId], list[int], list[JobId]]] = {}
         self._outbox_events: dict[JobId, str] = {}
         self._states: dict[JobId, JobState] = {}
         self._busy: set[JobId] = set()
-        needs = [need for job in jobs for need in job.depends_on]
-        self.is_used: bool = bool(needs)
-        if needs:
-            named = {need.parent for need in needs if not isinstance(need.parent, int)}
+        dependencies = [dependency for job in jobs for dependency in job.depends_on]
+        self.is_used: bool = bool(dependencies)
+        if dependencies:
+            named = {
+                dependency.parent for dependency in dependencies if not isinstance(dependency.parent, int)
+            }
             wanted = named.union(holders)
             if is_caller_tx:
                 self._states = tx.states(wanted)
@@ -204,22 +213,28 @@ class EdgeWriter:
     def resolve_parents(
         self, job: NewJob, queue: Queue, before: Sequence[InsertResult], new: Collection[JobId]
     ) -> list[tuple[JobId, EdgeState]]:
-        """The parents of a new job and how the edges to them stand; raises InvalidJob for one that is not
-        there. `before` and `new` are the jobs of this insert that came before it."""
-        found = []
-        for need in job.depends_on:
-            parent = need.parent if not isinstance(need.parent, int) else _parent_at(job, need.parent, before)
-            into = EdgeState.OPEN
+        """Return the parents of a new job with the states of its edges; raise InvalidJob for a missing one.
+
+        `before` and `new` are the jobs of this insert that came before it.
+        """
+        resolved = []
+        for dependency in job.depends_on:
+            parent = (
+                dependency.parent
+                if not isinstance(dependency.parent, int)
+                else _parent_at(job, dependency.parent, before)
+            )
+            state = EdgeState.OPEN
             if parent not in new:
-                into = self._resolve_state(job, queue, parent, need.on_failure)
-            found.append((parent, into))
-        return found
+                state = self._resolve_state(job, queue, parent, dependency.on_failure)
+            resolved.append((parent, state))
+        return resolved
 
     def _resolve_state(self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure) -> EdgeState:
         if parent in self._states:
             state = self._states[parent]
-            is_unsure = self._is_caller_tx and state is not JobState.COMPLETED
-            return EdgeState.OPEN if is_unsure else starting_state(state, on_failure)
+            is_unchecked = self._is_caller_tx and state is not JobState.COMPLETED
+            return EdgeState.OPEN if is_unchecked else starting_state(state, on_failure)
         if parent in self._busy:
             raise busy_parent_error(parent)
         if job.allow_missing and is_past_retention(parent, queue.settings.keep_finished_ms, self._tx.now):
@@ -227,13 +242,13 @@ class EdgeWriter:
         raise missing_parent(job.task, parent, job.allow_missing)
 
     def add(self, child: JobId, job: NewJob, parents: Parents) -> None:
-        """Take note of the edges of a job that is written."""
-        for number, (need, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
-            # One of this very insert is marked, and was not there before: nobody has to look at it.
-            is_unsure = self._is_caller_tx and state is EdgeState.OPEN and parent in self._states
-            alike = need.on_failure, UNCHECKED if is_unsure else state.value
-            if (rows := self._rows.get(alike)) is None:
-                rows = self._rows[alike] = ([], [], [])
+        """Collect the edges of a new job."""
+        for number, (dependency, (parent, state)) in enumerate(zip(job.depends_on, parents, strict=True)):
+            # A parent of this very insert is marked and new: it needs no check.
+            is_unchecked = self._is_caller_tx and state is EdgeState.OPEN and parent in self._states
+            shape = dependency.on_failure, UNCHECKED if is_unchecked else state.value
+            if (rows := self._rows.get(shape)) is None:
+                rows = self._rows[shape] = ([], [], [])
             rows[0].append(child)
             rows[1].append(number)
             rows[2].append(parent)
@@ -244,18 +259,18 @@ class EdgeWriter:
             self._outbox_events[child] = CHECK
 
     def flush(self) -> None:
-        """Write what has been gathered."""
+        """Store the collected edges."""
         for (on_failure, state), (children, numbers, parents) in self._rows.items():
-            alike = {"on_failure": on_failure.value, "state": state}
+            shape = {"on_failure": on_failure.value, "state": state}
             self._tx.run(
-                "edges_add", {**alike, "child_ids": children, "positions": numbers, "parent_ids": parents}
+                "edges_add", {**shape, "child_ids": children, "positions": numbers, "parent_ids": parents}
             )
         if self._rows:
             self._tx.add_to_outbox(list(self._outbox_events.items()))
 
 
 def _parent_at(job: NewJob, back: int, before: Sequence[InsertResult]) -> JobId:
-    receipt = before[-back] if back <= len(before) else None
-    if receipt is None or receipt.id is None:
+    result = before[-back] if back <= len(before) else None
+    if result is None or result.id is None:
         raise missing_batch_parent(job.task, back)
-    return receipt.id
+    return result.id

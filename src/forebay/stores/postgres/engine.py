@@ -1,4 +1,4 @@
-"""PostgreSQL behind the seam: what opens its handles, and what joins transactions of callers."""
+"""PostgreSQL engine: opens handles and joins caller transactions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from forebay.stores.shared.caller_transactions import check_completed
 
 
 class PostgresEngine:
-    """A schema in a PostgreSQL database, shared by programs on any number of machines."""
+    """Engine for one schema of a PostgreSQL database, shared by programs on any number of machines."""
 
     features: Features = Features(
         name="postgresql",
@@ -50,9 +50,8 @@ class PostgresEngine:
         self.address = address
         self._new_id = new_id or next_id
         self._statements = statements_for(address.schema)
-        # What callers' transactions need not look for again.
-        self._checked_at = -inf  # when a caller's transaction has looked at the schema
-        self._queues: set[QueueName] = set()
+        self._checked_at = -inf  # when a caller transaction last checked the schema
+        self._queues: set[QueueName] = set()  # queues that caller transactions need not create
 
     @property
     def location(self) -> str:
@@ -74,7 +73,7 @@ class PostgresEngine:
         finally:
             connection.close()
         with closing(self.store()) as store:
-            return store.migrate()  # which also makes the days to come
+            return store.migrate()  # also creates the partitions of the next days
 
     def check_schema(self) -> None:
         connection = Connection(self.address)
@@ -112,9 +111,9 @@ class PostgresEngine:
         def insert() -> list[InsertResult]:
             tx = self._open_in_caller(caller, {job.queue for job in jobs})
             rules = InsertRules(on_conflict=on_conflict, is_caller_tx=True)
-            receipts = insert_all(tx, jobs, rules, atomic=True)
+            results = insert_all(tx, jobs, rules, atomic=True)
             finish(tx, self.address)
-            return receipts
+            return results
 
         return caller.run_atomically(insert)
 
@@ -131,7 +130,7 @@ class PostgresEngine:
     def _open_in_caller(
         self, caller: CallerConnection, queues: Collection[QueueName], completes: JobId | None = None
     ) -> Transaction:
-        """A transaction of ours inside the caller's, which may name these queues, and completes a job."""
+        """Open a transaction inside the caller's for jobs of these queues, or to complete a job."""
         now = monotonic()
         if now - self._checked_at >= SCHEMA_SECONDS:
             check_caller_schema(caller, self.location, self._statements)
@@ -144,11 +143,13 @@ class PostgresEngine:
         return tx
 
     def _make_queues(self, tx: Transaction, names: Collection[QueueName]) -> None:
-        """Make queues that are not there yet on a connection of our own: in the caller's transaction the new
-        row would hold up everybody else who has a job for that queue. They stay if it is rolled back."""
+        """Create missing queues on a connection of our own; they stay if the caller rolls back.
+
+        In the caller's transaction the new row would block every other insert into that queue.
+        """
         unseen = [name for name in sorted(names) if name not in self._queues]
         if not unseen:
-            return  # no queue vanishes: a dropped one leaves its row
+            return  # no queue disappears: a dropped one leaves its row
         tx.load_queues(unseen)
         new = [name for name in unseen if tx.queue(name) is None]
         if new:
@@ -158,7 +159,7 @@ class PostgresEngine:
             finally:
                 store.close()
         self._queues.update(unseen)
-        # Looked at again by the insert itself, once a change of scoring waits for it.
+        # The insert loads them again, when `next_seqs` has made it visible to a change of scoring.
         tx.forget_queues(unseen)
 
     def _connect(self, *, reads: bool) -> Connection:
@@ -173,7 +174,9 @@ class PostgresEngine:
 
 
 def finish(tx: Transaction, address: PostgresAddress) -> None:
-    """What comes last in a caller's transaction: the counts, and always a word to those who listen, because
-    nobody knows when it is committed."""
+    """Finish the part of Forebay in a caller's transaction: write counts and notify.
+
+    It always notifies, since this handle does not learn when the caller commits.
+    """
     tx.flush_counts()
     PostgresNotifier(address).send(tx)

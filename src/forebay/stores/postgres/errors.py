@@ -1,4 +1,4 @@
-"""What the errors of the driver mean to the caller."""
+"""Translation of driver errors into store errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _AWAY: Final = "cannot be reached"
 _TOO_MANY_CONNECTIONS: Final = "has no connection left: raise max_connections or use a pooler"
 _LOCKED: Final = "is busy: an open transaction holds a lock that this call needs; end it and try again"
 _POOLED: Final = "is behind a pooler that gives each transaction to any session: add `pooler=transaction`"
-# What an error means to the caller; the first that fits.
+# Store error and text for each driver error; the first match counts.
 _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] = (
-    # The server has undone the transaction in these three cases, so nothing has happened.
+    # The server has rolled the transaction back in these three cases, so nothing has happened.
     (errors.LockNotAvailable, StoreBusy, _LOCKED),
     (errors.QueryCanceled, StoreUnavailable, "is busy: a statement took too long"),
     (errors.DeadlockDetected, StoreBusy, "is busy: transactions stand in each other's way"),
@@ -52,7 +52,7 @@ _MEANING: Final[tuple[tuple[type[psycopg.Error], type[StoreError], str], ...]] =
     (psycopg.OperationalError, StoreUnavailable, _AWAY),
     (psycopg.InterfaceError, StoreUnavailable, _AWAY),
 )
-# A connection that could not be made carries no code of an error, only the server's words.
+# A failed connection has no error code, only the text of the server.
 _REFUSALS: Final[tuple[tuple[re.Pattern[str], type[StoreError], str], ...]] = (
     (
         re.compile(r"password authentication failed|no pg_hba\.conf entry|no password supplied"),
@@ -82,20 +82,20 @@ DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 
 
 def translate_error(location: str, exc: Exception) -> StoreError:
-    """The error of ours that says what a driver's error means to the caller."""
+    """Return the store error for a driver error."""
     said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     if not isinstance(exc, psycopg.Error):
         return StoreRefused(f"{location} cannot hold a value: {said}")
-    for words, ours, meaning in _REFUSALS:
-        if words.search(str(exc)):
-            return ours(f"{location} {meaning} ({said})")
-    for kind, ours, meaning in _MEANING:
+    for pattern, error_type, meaning in _REFUSALS:
+        if pattern.search(str(exc)):
+            return error_type(f"{location} {meaning} ({said})")
+    for kind, error_type, meaning in _MEANING:
         if isinstance(exc, kind):
-            return ours(f"{location} {meaning} ({said}{_lock_context(exc)})")
+            return error_type(f"{location} {meaning} ({said}{_lock_context(exc)})")
     return StoreError(f"{location}: {said}")
 
 
 def _lock_context(exc: psycopg.Error) -> str:
-    """The row and table of a lock that was waited for in vain, in the server's words."""
+    """Return the row and table of the lock that timed out, in the words of the server."""
     context = exc.diag.context if isinstance(exc, errors.LockNotAvailable) else None
     return f", {context.splitlines()[0]}" if context else ""

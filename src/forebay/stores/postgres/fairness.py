@@ -1,4 +1,4 @@
-"""Shares: who has jobs waiting, and what a claim may take of them in their turns."""
+"""Weighted fair queueing: fairness keys, their virtual times and their lanes."""
 
 from __future__ import annotations
 
@@ -20,48 +20,49 @@ from forebay.stores.shared.rows import Row
 
 
 def mark_pending(tx: Transaction, jobs: Iterable[tuple[str, str | None]]) -> None:
-    """Jobs have become pending, given as queue and share; those of shares wait for their turns."""
-    pairs = sorted({(queue, share) for queue, share in jobs if share is not None})
+    """Record the fairness keys of jobs that have become pending, given as (queue, fairness key)."""
+    pairs = sorted({(queue, key) for queue, key in jobs if key is not None})
     if pairs:
-        queues, shares = zip(*pairs, strict=True)
-        tx.run("fairness_keys_add", {"queues": list(queues), "fairness_keys": list(shares)})
-        tx.fair_queues.update(queues)  # a claim of this transaction takes from them, too
+        queues, keys = zip(*pairs, strict=True)
+        tx.run("fairness_keys_add", {"queues": list(queues), "fairness_keys": list(keys)})
+        tx.fair_queues.update(queues)  # a claim of this transaction includes them
 
 
 def lock_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
-    """Lock the shares of these queues, in the order of their names; a lock that is held is taken again."""
+    """Take the fairness locks of these queues, in the order of their names; a held lock is taken again."""
     tx.run("fairness_lock", {"queues": sorted(queues)})
 
 
 def join_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
-    """Lock the shares of these queues, and give those that have come their turns.
+    """Take the fairness locks of these queues, and give new fairness keys their virtual times.
 
-    Behind the lock, in later statements: what others have claimed meanwhile has moved the turns.
+    The virtual times are set in a later statement than the lock, since claims committed meanwhile have
+    advanced the others.
     """
-    shared = sorted(queue for queue in queues if queue in tx.fair_queues)
-    if not shared:
+    names = sorted(queue for queue in queues if queue in tx.fair_queues)
+    if not names:
         return
-    weighted = [(queue, share) for queue in shared for share in _weights(tx, queue)]
-    lock_fairness_keys(tx, shared)
+    weighted = [(queue, key) for queue in names for key in _weights(tx, queue)]
+    lock_fairness_keys(tx, names)
     values = {
-        "names": shared,
+        "names": names,
         "queues": [queue for queue, _ in weighted],
-        "fairness_keys": [share for _, share in weighted],
-        "steps": [virtual_time_step(_weights(tx, queue), share) for queue, share in weighted],
+        "fairness_keys": [key for _, key in weighted],
+        "steps": [virtual_time_step(_weights(tx, queue), key) for queue, key in weighted],
         "step": VIRTUAL_TIME_STEP,
     }
     tx.run("fairness_keys_join", values)
 
 
 def join_limit_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
-    """Jobs of shares wait behind limits, given as scope and share. Under the lock of the queue's shares."""
+    """Record fairness keys with jobs behind limits, given as (scope, key), under the fairness lock."""
     pairs = sorted(set(lanes))
     if pairs:
-        scopes, shares = zip(*pairs, strict=True)
-        steps = [virtual_time_step(_weights(tx, queue), share) for share in shares]
+        scopes, keys = zip(*pairs, strict=True)
+        steps = [virtual_time_step(_weights(tx, queue), key) for key in keys]
         tx.run(
             "limit_fairness_join",
-            {"queue": queue, "scopes": list(scopes), "fairness_keys": list(shares), "steps": steps},
+            {"queue": queue, "scopes": list(scopes), "fairness_keys": list(keys), "steps": steps},
         )
 
 
@@ -71,7 +72,7 @@ def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
 
 
 class PostgresFairClaim(FairClaim[Row]):
-    """The shares of a queue, under their lock; heads are rows as `fair_heads` has them."""
+    """Fairness keys of a queue under its fairness lock; candidates are rows of `fairness_candidates`."""
 
     def __init__(
         self, tx: Transaction, queue: QueueName, cap_ms: Callable[[], int], max_payload: int
@@ -92,12 +93,13 @@ class PostgresFairClaim(FairClaim[Row]):
             "queue": self._queue,
             "cap_ms": self._cap_ms(),
             "max_payload": self._max_payload,
-            "lanes": [fairness_lane(share) for share in counts],
+            "lanes": [fairness_lane(key) for key in counts],
             "rooms": list(counts.values()),
         }
         rows = self._tx.all("fairness_candidates", values)
         return {
-            fairness_key_of(gate): list(some) for gate, some in groupby(rows, key=lambda row: str(row[2]))
+            fairness_key_of(lane): list(candidates)
+            for lane, candidates in groupby(rows, key=lambda row: str(row[2]))
         }
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
@@ -111,7 +113,7 @@ class PostgresFairClaim(FairClaim[Row]):
 
 
 class PostgresFairUnpark(FairUnpark[str]):
-    """The shares with jobs behind one limit of a queue, under the lock of its shares; heads are ctids."""
+    """Fairness keys with jobs behind one limit, under the fairness lock; candidates are ctids."""
 
     def __init__(self, tx: Transaction, queue: QueueName, scope: str) -> None:
         super().__init__(_weights(tx, queue))
@@ -126,20 +128,20 @@ class PostgresFairUnpark(FairUnpark[str]):
         ]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[str]]:
-        shares = {limit_fairness_lane(self._scope, share): share for share in counts}
-        values = {"queue": self._queue, "lanes": list(shares), "rooms": list(counts.values())}
+        keys = {limit_fairness_lane(self._scope, key): key for key in counts}
+        values = {"queue": self._queue, "lanes": list(keys), "rooms": list(counts.values())}
         found: dict[str, list[str]] = {}
-        for spot, gate in self._tx.all("limit_fairness_candidates", values):
-            found.setdefault(shares[gate], []).append(spot)
+        for ctid, lane in self._tx.all("limit_fairness_candidates", values):
+            found.setdefault(keys[lane], []).append(ctid)
         return found
 
     def _remove_idle(self, keys: Sequence[str]) -> None:
         self._tx.run("limit_fairness_remove", {**self._lane, "fairness_keys": list(keys)})
 
     def _unpark(self, candidates: Sequence[tuple[str, str]]) -> None:
-        spots = [spot for _, spot in candidates]
-        self._tx.unparked.append(self._tx.run("limit_fairness_unpark", {"ctids": spots}))
-        mark_pending(self._tx, ((self._queue, share) for share, _ in candidates))
+        ctids = [ctid for _, ctid in candidates]
+        self._tx.unparked.append(self._tx.run("limit_fairness_unpark", {"ctids": ctids}))
+        mark_pending(self._tx, ((self._queue, key) for key, _ in candidates))
 
     def _advance(self, steps: Mapping[str, int]) -> None:
         self._tx.run(

@@ -1,4 +1,4 @@
-"""Accepting jobs."""
+"""Insert jobs: the slow path, for any combination of options."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ _CLOSED: Final = (QueueState.DRAINING, QueueState.DROPPED)
 
 
 class InsertRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What an insert may do. Follow-ups are accepted work: no length and no closed door holds them up."""
+    """Rules of an insert. Follow-ups are accepted work: no length limit and no closed queue stops them."""
 
     on_conflict: OnConflict = "return"
     create_queues: bool = True
     is_follow_up: bool = False
-    is_caller_tx: bool = False  # in the caller's transaction, which may hold a lock for as long as it likes
+    is_caller_tx: bool = False  # in a caller transaction, which may hold locks for any time
 
 
 class InsertGroup:
-    """Jobs of one insert that differ only in id, options, key and payload, and are written together."""
+    """Jobs of one insert that differ only in id, options, key and payload, and are stored together."""
 
     __slots__ = (
         "dependants",
@@ -76,7 +76,7 @@ class InsertGroup:
     )
 
     def __init__(self, job: NewJob, priority: int, due_at: int, state: JobState) -> None:
-        self.job: NewJob = job  # any of them, for what they have in common
+        self.job: NewJob = job  # any of them, for the common fields
         self.priority: int = priority
         self.due_at: int = due_at
         self.state: JobState = state
@@ -85,23 +85,23 @@ class InsertGroup:
         self.options: list[str | None] = []
         self.unique_keys: list[str | None] = []
         self.payloads: list[bytes] = []
-        self.dependants: list[int] = []  # 1 if others of this insert depend on it
-        self.unmet: list[int] = []  # how many edges block it
+        self.dependants: list[int] = []  # 1 if another job of this insert depends on it
+        self.unmet: list[int] = []  # number of edges that block it
         self.size: int = 0
 
 
 class InsertBatch:
-    """The jobs of one insert.
+    """Jobs of one insert.
 
-    A key or an id that a caller's open transaction has taken is not waited for: that may stay open for hours,
-    and who inserts here may hold up others. Its job is refused with StoreBusy. Between this look and the
-    write a caller may take one still; then the write waits, at most for the lock time-out. A caller that has
-    taken more than it can show is waited for briefly.
+    A key or an id taken by an open caller transaction is not waited for: that may stay open for hours, and
+    this insert may block other transactions. Its job is refused with StoreBusy. Between this check and the
+    write a caller may still take one; then the write waits, at most for the lock timeout. A caller with more
+    keys than advisory locks is waited for briefly.
 
-    What others have is looked at first, for all of them at once; then each is judged in its turn, as if it
-    came alone; then all are written. Somebody else may have taken a key, an id or a queue's name in between:
-    what we write waits for them, notices, and the whole transaction is made again with a fresh look. A queue
-    that is closed while we insert may get these jobs still, as if they had come a moment before.
+    Keys, ids and queues are loaded first, for all jobs at once; then each job is checked as if it came alone;
+    then all are stored. Another transaction may take a key, an id or a queue name in between: the write waits
+    for it, detects it, and the whole transaction is retried. A queue that is closed during the insert may
+    still get these jobs, as if they had come a moment before.
     """
 
     def __init__(self, tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool) -> None:
@@ -115,7 +115,7 @@ class InsertBatch:
         self._ids = iter_ids(tx.new_id, len(jobs))
         self._seqs: Iterator[tuple[int]] | None = None
         tx.load_queues({job.queue for job in jobs})
-        self._rate_limited: set[str] = set()  # queues that take jobs at some rate only
+        self._rate_limited: set[str] = set()  # queues with an enqueue rate
         self._room = dict(self._load_rooms(jobs))
         self._rate_limiter = (
             EnqueueRateLimiter(tx.reread_clock(), self._load_bucket, self._batch)
@@ -123,17 +123,19 @@ class InsertBatch:
             else None
         )
         self._holders = tx.find_key_holders(key for job in jobs for key in _keys_of(job))
-        brought = {job.id for job in jobs if job.id is not None}
-        self._states, self._busy = tx.states_and_busy(brought, self._holders.values())
+        given = {job.id for job in jobs if job.id is not None}
+        self._states, self._busy = tx.states_and_busy(given, self._holders.values())
         self._taken_keys: list[tuple[JobKey, JobId, int | None]] = []
-        self.results: list[InsertResult] = []  # of the jobs that came before
+        self.results: list[InsertResult] = []  # of the earlier jobs
         self._group_places: dict[JobId, tuple[InsertGroup, int]] = {}
         self._edges = EdgeWriter(tx, jobs, list(self._states), is_caller_tx=rules.is_caller_tx)
         self._given_ids: set[JobId] = set()
 
     def _load_rooms(self, jobs: Iterable[NewJob]) -> Iterator[tuple[str, int]]:
-        """How many pending jobs each queue with a greatest length can still take, under its lock; those with
-        rates are locked too. In a caller's transaction nothing is, and what is committed counts."""
+        """Yield the room of each queue with a maximum length, under its lock.
+
+        Queues with rates are locked too. A caller transaction locks none and counts committed jobs.
+        """
         if self._rules.is_follow_up:
             return
         for name in sorted({job.queue for job in jobs}):
@@ -148,22 +150,22 @@ class InsertBatch:
                 yield name, queue.settings.max_length - self._tx.count_jobs(name, [JobState.PENDING])
 
     def add(self, job: NewJob) -> InsertResult:
-        """Accept one job, or raise why not."""
-        lot = self._get_group(job)
+        """Accept one job, or raise the reason why not."""
+        group = self._get_group(job)
         if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
-            taken = self._find_conflict(job)
-            if taken is not None:
-                return taken
+            conflict = self._find_conflict(job)
+            if conflict is not None:
+                return conflict
         if job.depends_on or job.sequence is not None:
-            return self._add_child(job, lot)
-        if lot.state is JobState.PENDING and job.queue in self._room:
+            return self._add_child(job, group)
+        if group.state is JobState.PENDING and job.queue in self._room:
             self._check_length(job.queue)
         if job.queue in self._rate_limited:
             self._take_tokens(job)
-        return InsertResult(id=self._write(job, lot), is_new=True, state=lot.state)
+        return InsertResult(id=self._write(job, group), is_new=True, state=group.state)
 
     def _add_child(self, job: NewJob, group: InsertGroup) -> InsertResult:
-        """Accept a job that waits for others, which may be jobs of this very batch."""
+        """Accept a job with parents, which may be jobs of this very batch, or with a sequence."""
         queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
         parents = self._edges.resolve_parents(job, queue, self.results, self._group_places)
         unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._sequences.must_wait(
@@ -179,28 +181,28 @@ class InsertBatch:
         self._edges.add(job_id, job, parents)
         if job.sequence is not None:
             self._sequences.join(job.sequence, job_id)
-            group.dependants[-1] = 1  # the next one of its sequence will be
+            group.dependants[-1] = 1  # the next job of its sequence depends on it
         for parent, _ in parents:
-            if (spot := self._group_places.get(parent)) is not None:
-                of, place = spot
-                of.dependants[place] = 1
+            if (place := self._group_places.get(parent)) is not None:
+                parent_group, index = place
+                parent_group.dependants[index] = 1
         return InsertResult(id=job_id, is_new=True, state=group.state)
 
     def _get_group(self, job: NewJob, *, is_blocked: bool = False) -> InsertGroup:
-        alike = (
+        shape = (
             job.queue, job.task, job.priority, job.delay_ms, job.run_at, job.deadline_at, job.expires_at,
             is_blocked, job.limit_keys.get(FAIRNESS) if job.limit_keys else None,
         )  # fmt: skip
-        lot = self._open_groups.get(alike)
-        if lot is None or lot.size >= GROUP_BYTES:
-            lot = self._open_groups[alike] = self._create_group(job)
-            self._groups.append(lot)
+        group = self._open_groups.get(shape)
+        if group is None or group.size >= GROUP_BYTES:
+            group = self._open_groups[shape] = self._create_group(job)
+            self._groups.append(group)
             if is_blocked:
-                lot.state = JobState.BLOCKED
-        return lot
+                group.state = JobState.BLOCKED
+        return group
 
     def _create_group(self, job: NewJob) -> InsertGroup:
-        """What holds for all jobs like this one, looked up once."""
+        """Create the group of a job with the values that its jobs have in common."""
         tx, rules = self._tx, self._rules
         queue = tx.queue(job.queue)
         if queue is None:
@@ -241,7 +243,7 @@ class InsertBatch:
         return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
-        """The answer for a job whose id or key somebody else has."""
+        """Return the result for a job whose id or key another job has; None if all are free."""
         if job.id is not None and job.id in self._states:
             if self._rules.on_conflict != "ignore":
                 raise DuplicateJob(f"job id {job.id} is taken", holder=job.id)
@@ -268,7 +270,7 @@ class InsertBatch:
         job_id = job.id or next(self._ids)
         if job.id is not None:
             self._given_ids.add(job.id)
-        # Jobs of this very batch hold their keys and ids against those that follow.
+        # Later jobs of this batch see the keys and ids of this one as taken.
         self._states[job_id] = group.state
         for key in _keys_of(job):
             until = None if key.kind == "unique" else self._tx.now + job.idempotency_ttl_ms
@@ -292,31 +294,31 @@ class InsertBatch:
         return job_id
 
     def flush(self) -> None:
-        """Write what was accepted."""
+        """Store the accepted jobs."""
         tx = self._tx
         if not tx.take_keys(self._taken_keys):
             raise RetryTransaction
-        lots = [lot for lot in self._groups if lot.ids]
-        # Not before, because a refused job leaves no queue behind. In one order for all: two inserts that
-        # make the same two queues, each its own first, would wait for each other.
-        for name in sorted({lot.job.queue for lot in lots}):
+        groups = [group for group in self._groups if group.ids]
+        # Not before, since a refused job leaves no queue behind. In sorted order: two inserts that create the
+        # same two queues in different orders would deadlock.
+        for name in sorted({group.job.queue for group in groups}):
             tx.get_or_create_queue(name)
         if self._given_ids and self._rules.is_caller_tx:
             tx.run("ids_lock", {"ids": sorted(self._given_ids)})
         with tx.short_lock_timeout():
-            for lot in lots:
-                tx.run("insert", self._values(lot))
+            for group in groups:
+                tx.run("insert", self._values(group))
         if self._given_ids:
             self._check_given_ids()
-        for lot in lots:
-            tx.count(lot.job.queue, lot.state, len(lot.ids))
+        for group in groups:
+            tx.count(group.job.queue, group.state, len(group.ids))
             tx.has_new_jobs = True
         mark_pending(
             tx,
             [
-                (lot.job.queue, lot.job.limit_keys.get(FAIRNESS))
-                for lot in lots
-                if lot.state is JobState.PENDING
+                (group.job.queue, group.job.limit_keys.get(FAIRNESS))
+                for group in groups
+                if group.state is JobState.PENDING
             ],
         )
         self._edges.flush()
@@ -324,29 +326,38 @@ class InsertBatch:
         self._save_rate_buckets()
 
     def _save_rate_buckets(self) -> None:
-        """Write what was taken of rates, under the locks of their queues. A caller's transaction takes
-        nothing: everybody else would have to wait for its end."""
-        taken = self._rate_limiter.changed_buckets if self._rate_limiter else {}
-        if taken and not self._rules.is_caller_tx:
-            parts, ats = zip(*taken.values(), strict=True)
+        """Store the changed token buckets, under the locks of their queues.
+
+        A caller transaction takes no tokens: every other insert would have to wait for its end.
+        """
+        changed = self._rate_limiter.changed_buckets if self._rate_limiter else {}
+        if changed and not self._rules.is_caller_tx:
+            token_parts, refill_times = zip(*changed.values(), strict=True)
             self._tx.run(
                 "rate_buckets_save",
-                {"scopes": list(taken), "token_parts": list(parts), "refilled_at": list(ats)},
+                {
+                    "scopes": list(changed),
+                    "token_parts": list(token_parts),
+                    "refilled_at": list(refill_times),
+                },
             )
 
     def _check_given_ids(self) -> None:
-        """Ids that callers brought must be nobody else's, wherever that job is by now."""
-        brought = sorted(self._given_ids)
-        old = ReusedIds(self._tx, brought)
-        if self._tx.all("final_ids", {"ids": brought}):
+        """Check that no other job has the given ids, in any table."""
+        given = sorted(self._given_ids)
+        reused = ReusedIds(self._tx, given)
+        if self._tx.all("final_ids", {"ids": given}):
             raise RetryTransaction
-        old.detach(brought)
+        reused.detach(given)
 
     def _values(self, group: InsertGroup) -> dict[str, object]:
-        """Without a deadline there is nothing to rescore soon: `rescore` comes by at half the cap's time and
-        gives the few jobs that still wait their entry. An entry for each would cost every insert."""
+        """Return the parameters of `insert`.
+
+        A job without a deadline has no rescore time: the age cap scan sets it at half of the cap, for the few
+        jobs that still wait. A rescore time for each would cost every insert.
+        """
         tx, job = self._tx, group.job
-        where = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
+        queue_rank = tx.compute_rank(job.queue, group.due_at, group.priority, 0, job.deadline_at)
         is_pending = group.state is JobState.PENDING
         return {
             "queue": job.queue,
@@ -354,9 +365,9 @@ class InsertBatch:
             "priority": group.priority,
             "now": tx.now,
             "due_at": group.due_at,
-            "rank": where.rank,
-            "age_capped": where.age_capped and is_pending,
-            "rescore_at": where.rescore_at if is_pending and job.deadline_at is not None else None,
+            "rank": queue_rank.rank,
+            "age_capped": queue_rank.age_capped and is_pending,
+            "rescore_at": queue_rank.rescore_at if is_pending and job.deadline_at is not None else None,
             "deadline_at": job.deadline_at,
             "expires_at": job.expires_at,
             "state": group.state.value,
@@ -372,7 +383,7 @@ class InsertBatch:
 
 
 def busy_key_reason(key: JobKey) -> str:
-    """Tell that a caller's open transaction has taken a key, and the way out."""
+    """Return the reason for a key taken by an open caller transaction, with the remedy."""
     return f"{key.kind} key {key.key!r} of queue {key.queue} is taken in an open transaction: {RETRY_HINT}"
 
 
@@ -386,34 +397,34 @@ def _keys_of(job: NewJob) -> Iterator[JobKey]:
 def insert_all(
     tx: Transaction, jobs: Sequence[NewJob], rules: InsertRules, *, atomic: bool
 ) -> list[InsertResult]:
-    """Accept jobs in order; the first error ends an atomic insert and is noted by another."""
-    intake = InsertBatch(tx, jobs, rules, atomic=atomic)
-    receipts = intake.results
+    """Accept jobs in order; the first error ends an atomic insert, and is a result in another."""
+    batch = InsertBatch(tx, jobs, rules, atomic=atomic)
+    results = batch.results
     for job in jobs:
         try:
-            receipts.append(intake.add(job))
+            results.append(batch.add(job))
         except ForebayError as error:
             if atomic:
                 raise
-            receipts.append(InsertResult(id=None, is_new=False, error=error))
-    intake.flush()
-    return receipts
+            results.append(InsertResult(id=None, is_new=False, error=error))
+    batch.flush()
+    return results
 
 
 def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement, queue: QueueName) -> None:
-    """The new jobs that a task handed back, in the transaction that settles it."""
+    """Insert the follow-ups of a task, in the transaction that settles it."""
     parent = settlement.job_id
     jobs = [
         job if job.parent_id is not None else replace(job, parent_id=parent) for job in settlement.follow_ups
     ]
     try:
-        receipts = insert_all(
+        results = insert_all(
             tx, jobs, InsertRules(is_follow_up=True, is_caller_tx=tx.is_caller_tx), atomic=True
         )
     except (InvalidJob, DuplicateJob) as exc:
         raise StoreRefused(f"a follow-up of job {parent} cannot be stored: {exc}") from exc
-    for job, receipt in zip(jobs, receipts, strict=True):
-        if not receipt.is_new:
+    for job, result in zip(jobs, results, strict=True):
+        if not result.is_new:
             tx.record(
                 Event(
                     kind=EventKind.FOLLOW_UP_SKIPPED,
@@ -421,6 +432,6 @@ def insert_follow_ups(tx: Transaction, worker: WorkerId, settlement: Settlement,
                     queue=queue,
                     attempt=settlement.attempt,
                     actor=worker,
-                    detail=f"{job.task}: key taken by {receipt.id}",
+                    detail=f"{job.task}: key taken by {result.id}",
                 )
             )

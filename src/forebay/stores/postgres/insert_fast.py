@@ -1,4 +1,4 @@
-"""Accepting jobs that have nothing special about them, in one statement."""
+"""Insert jobs: the fast path, one statement for the common case."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from forebay.stores.postgres.transaction import HandleCache
 from forebay.stores.postgres.wakeups import PostgresNotifier
 from forebay.stores.shared.rows import new_options_text, settings_from_text
 
-# A look-up in the enum takes as long as to make a receipt.
+# An attribute of the enum takes as long as creating a result.
 _PENDING: Final = JobState.PENDING
 _BLOCKED: Final = JobState.BLOCKED
-_EDGE_BYTES: Final = 80  # about as much as an edge takes in a statement
+_EDGE_BYTES: Final = 80  # approximate size of an edge in a statement
 
 
 class InsertTerms(NamedTuple):
-    """What the settings of a queue mean for a job that is due at once."""
+    """Settings of a queue, applied to a job that is ready now."""
 
     settings: bytes
     priority: bytes
@@ -37,28 +37,30 @@ class InsertTerms(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _terms(settings_text: str, wanted: int | None) -> InsertTerms | None:
-    """None where a job has to be looked at more closely, or is to be refused."""
+    """Return the terms of a queue; None if the job needs the slow path, or is to be refused."""
     settings = settings_from_text(settings_text)
     priority = settings.default_priority if wanted is None else wanted
     if settings.max_length is not None or settings.has_rates:
         return None
     if not settings.min_priority <= priority <= settings.max_priority:
         return None
-    # Without a deadline, and as long as its age is not capped, a rank follows the time a job is ready from.
-    where = compute_rank(settings.scoring, ready_at=0, priority=priority, failures=0, deadline_at=None, now=0)
+    # Without a deadline, and as long as its age is not capped, the rank is the ready time plus a constant.
+    queue_rank = compute_rank(
+        settings.scoring, ready_at=0, priority=priority, failures=0, deadline_at=None, now=0
+    )
     return (
         None
-        if where.age_capped
-        else InsertTerms(settings_text.encode(), integer(priority), bigint(where.rank))
+        if queue_rank.age_capped
+        else InsertTerms(settings_text.encode(), integer(priority), bigint(queue_rank.rank))
     )
 
 
 class FastInsert:
-    """The common case of an insert: jobs without keys for one queue that this handle knows, due at once or
-    when others of them have ended, in one trip and one commit.
+    """Fast path of inserts: one round trip and one commit.
 
-    What is known of the queue is a guess that the statement checks. Where the queue is closed by now, or has
-    other settings, nothing was written, and the long way finds out what that means.
+    It is for jobs without keys for one queue that this handle knows, ready now or after other jobs of the
+    batch. The known settings are a hint that the statement verifies. If the queue is closed by now, or has
+    other settings, nothing is stored and the slow path handles it.
     """
 
     needs_wakeup = False
@@ -82,20 +84,20 @@ class FastInsert:
         self._channel: bytes | None = None
 
     def notify(self, channel: str) -> None:
-        """Tell those who listen, with the commit."""
+        """Wake up listeners with the commit."""
         self._channel = channel.encode()
 
     def insert(self, jobs: Sequence[NewJob]) -> list[InsertResult] | None:
-        """Accept these jobs, all of them; None if they have to go the long way."""
+        """Insert all of these jobs; None if they need the slow path."""
         first = jobs[0]
         settings = self._cache.open_queues.get(first.queue)
         terms = None if settings is None else _terms(settings, first.priority)
-        # A pooler may give the next statement to a session where it was not prepared.
+        # A pooler may send the next statement to a session in which it is not prepared.
         if terms is None or self._connection.address.pooled or not _fit_fast_path(jobs):
             return None
-        is_alike = _are_uniform(jobs)
-        graph = None if is_alike else graph_of(jobs)
-        if graph is None and not is_alike:
+        is_uniform = _are_uniform(jobs)
+        graph = None if is_uniform else graph_of(jobs)
+        if graph is None and not is_uniform:
             return None
         edges = 0 if graph is None else len(graph.parents)
         if sum(len(job.payload) for job in jobs) + edges * _EDGE_BYTES > GROUP_BYTES:
@@ -122,25 +124,25 @@ class FastInsert:
         self._notifier.send(self)
         values = _values(jobs[0], terms, self._channel)
         if len(jobs) == 1:
-            call = self._insert_one
+            statement = self._insert_one
             values["id"] = text(ids[0])
             values["options"] = text(new_options_text(jobs[0]))
             values["payload"] = jobs[0].payload
         else:
-            call = self._insert_group
+            statement = self._insert_group
             options = [new_options_text(job) for job in jobs]
             values["ids"] = uniform_texts(ids)
-            values["options"] = texts(options if any(options) else ())  # mostly there are none
+            values["options"] = texts(options if any(options) else ())  # mostly all are null
             values["payloads"] = blobs([job.payload for job in jobs])
         if graph is not None:
-            call = self._insert_graph
+            statement = self._insert_graph
             values["tasks"] = uniform_texts([job.task for job in jobs])
             values |= graph.values(ids)
-        return self._connection.call(lambda raw: call(raw, values))
+        return self._connection.call(lambda raw: statement(raw, values))
 
 
 def _values(job: NewJob, terms: InsertTerms, channel: bytes | None) -> dict[str, Packed]:
-    """What jobs that are written together have in common."""
+    """Return the parameters that the jobs of one statement have in common."""
     return {
         "queue": job.queue.encode(),
         "settings": terms.settings,
@@ -153,7 +155,7 @@ def _values(job: NewJob, terms: InsertTerms, channel: bytes | None) -> dict[str,
 
 
 def _fit_fast_path(jobs: Sequence[NewJob]) -> bool:
-    """Whether nobody has to look for others that these jobs have to do with, but for those they depend on."""
+    """Return whether these jobs relate to no other job, except for parents in the batch."""
     first = jobs[0]
     for job in jobs:
         if job.id is not None or job.unique_key is not None or job.idempotency_key is not None:
@@ -170,6 +172,6 @@ def _fit_fast_path(jobs: Sequence[NewJob]) -> bool:
 
 
 def _are_uniform(jobs: Sequence[NewJob]) -> bool:
-    """Whether they are all of one task and wait for nobody."""
+    """Return whether all jobs are of one task and have no parents."""
     task = jobs[0].task
     return not any(job.depends_on or job.task != task for job in jobs)

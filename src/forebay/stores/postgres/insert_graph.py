@@ -1,4 +1,4 @@
-"""Jobs that come together and depend on each other alone."""
+"""Graph of one insert: jobs that depend on each other only."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from forebay.stores.postgres.binary import Packed, bigint, bigints, text, unifor
 
 
 class InsertGraph(NamedTuple):
-    """Who waits for whom, by their places among the jobs: a column for the jobs, and one for the edges."""
+    """Edges by the indexes of their jobs: columns of the jobs, then columns of the edges."""
 
-    unmet: list[int]  # for how many others each of the jobs waits
-    has_dependants: list[int]  # 1 if others wait for it
+    unmet: list[int]  # number of parents of each job
+    has_dependants: list[int]  # 1 if another job depends on it
     children: list[int]
-    positions: list[int]  # each parent's place among those that its child has named
+    positions: list[int]  # of the parent among those that its child has named
     parents: list[int]
     on_failure: OnFailure
 
     @property
     def blocked(self) -> int:
-        """How many jobs wait for others."""
+        """Number of blocked jobs."""
         return len(self.unmet) - self.unmet.count(0)
 
     def values(self, ids: Sequence[JobId]) -> dict[str, Packed]:
-        """What a statement is given, for jobs with these ids."""
+        """Return the parameters of `insert_graph`, for jobs with these ids."""
         return {
             "unmet": bigints(self.unmet),
             "dependants": bigints(self.has_dependants),
@@ -39,20 +39,22 @@ class InsertGraph(NamedTuple):
 
 
 def graph_of(jobs: Sequence[NewJob]) -> InsertGraph | None:
-    """None where somebody has to look: at a job that is stored already, or at one that is not there. Failures
-    that mean different things are left to the long way, too."""
-    needs = next((job.depends_on for job in jobs if job.depends_on), ())
-    on_failure = needs[0].on_failure if needs else OnFailure.CANCEL
+    """Return the graph of a batch; None if it needs the slow path.
+
+    That is so for a parent that is stored already or missing, and for edges with different failure rules.
+    """
+    dependencies = next((job.depends_on for job in jobs if job.depends_on), ())
+    on_failure = dependencies[0].on_failure if dependencies else OnFailure.CANCEL
     graph = InsertGraph([len(job.depends_on) for job in jobs], [0] * len(jobs), [], [], [], on_failure)
-    _, marks, children, numbers, parents, _ = graph
+    _, marks, children, positions, parents, _ = graph
     for at, job in enumerate(jobs):
-        for need in job.depends_on:
-            back = need.parent
-            if not isinstance(back, int) or back > at or need.on_failure is not on_failure:
+        for dependency in job.depends_on:
+            back = dependency.parent
+            if not isinstance(back, int) or back > at or dependency.on_failure is not on_failure:
                 return None
             parents.append(at - back)
             marks[at - back] = 1
         if count := len(job.depends_on):
             children += [at] * count
-            numbers += range(count)
+            positions += range(count)
     return graph

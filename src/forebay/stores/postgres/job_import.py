@@ -1,4 +1,4 @@
-"""Jobs of another store, taken in with all that is known of them."""
+"""Import and export of jobs with their history."""
 
 from __future__ import annotations
 
@@ -28,54 +28,54 @@ T = TypeVar("T")
 
 
 class PostgresJobImport(ABC):
-    """The part of a handle to write that takes in jobs of another store."""
+    """Import part of a write handle."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
-        for whole in exports:
-            whole.check()
+        for export in exports:
+            export.check()
         return self._write(lambda tx: _import_jobs(tx, exports)) if exports else []
 
 
 class PostgresJobExport(JobExportMixin):
-    """The part of a handle to look that shows jobs whole."""
+    """Export part of a read handle."""
 
     @abstractmethod
     def _open_snapshot(self) -> AbstractContextManager[QueryRunner]: ...
 
     def _idempotency_until(self, job: Job) -> int | None:
         values = {"queue": job.queue, "key": job.idempotency_key, "job_id": job.id}
-        with self._open_snapshot() as look:
-            return next((until for (until,) in look.all("idempotency_until", values)), None)
+        with self._open_snapshot() as snapshot:
+            return next((until for (until,) in snapshot.all("idempotency_until", values)), None)
 
 
 def _import_jobs(tx: Transaction, exports: Sequence[JobExport]) -> list[bool]:
-    given = list(dict.fromkeys(whole.job.id for whole in exports))
-    seqs = dict(zip(given, (seq for (seq,) in tx.all("next_seqs", {"jobs": len(given)})), strict=True))
+    ids = list(dict.fromkeys(export.job.id for export in exports))
+    seqs = dict(zip(ids, (seq for (seq,) in tx.all("next_seqs", {"jobs": len(ids)})), strict=True))
     new = _reserve_ids(tx, seqs)
-    for name in sorted({whole.job.queue for whole in exports}):
+    for name in sorted({export.job.queue for export in exports}):
         tx.get_or_create_queue(name)
-    answers = []
-    for whole in exports:
-        answers.append(whole.job.id in new)
-        if answers[-1]:
-            new.discard(whole.job.id)
-            _import_job(tx, whole, seqs[whole.job.id])
-    return answers
+    imported = []
+    for export in exports:
+        imported.append(export.job.id in new)
+        if imported[-1]:
+            new.discard(export.job.id)
+            _import_job(tx, export, seqs[export.job.id])
+    return imported
 
 
 def _reserve_ids(tx: Transaction, seqs: dict[JobId, int]) -> set[JobId]:
-    """Which of these ids are nobody's, and ours until the transaction ends."""
+    """Reserve ids until the transaction ends; return those that no job has."""
     values = {"ids": list(seqs), "seqs": list(seqs.values())}
-    held = [job_id for (job_id,) in tx.all("import_reserve_ids", values)]
-    tx.run("import_release_ids", {"ids": held})
-    old = ReusedIds(tx, sorted(held))
-    # A later statement than the one that may have waited: it sees what others have ended meanwhile.
-    ended = {row[0] for row in tx.all("final_ids", {"ids": sorted(held)})}
-    new = set(held) - ended
-    old.detach(sorted(new))
+    reserved = [job_id for (job_id,) in tx.all("import_reserve_ids", values)]
+    tx.run("import_release_ids", {"ids": reserved})
+    reused = ReusedIds(tx, sorted(reserved))
+    # A later statement than the one that may have waited: it sees jobs that have ended meanwhile.
+    ended = {row[0] for row in tx.all("final_ids", {"ids": sorted(reserved)})}
+    new = set(reserved) - ended
+    reused.detach(sorted(new))
     return new
 
 
@@ -95,7 +95,7 @@ def _import_job(tx: Transaction, export: JobExport, seq: int) -> None:
         and export.idempotency_until is not None
         and export.idempotency_until > tx.now
     ):
-        # One that somebody else holds stays theirs.
+        # A key held by another job stays with that job.
         tx.take_keys(
             [(JobKey(job.queue, "idempotency", job.idempotency_key), job.id, export.idempotency_until)]
         )
@@ -105,18 +105,20 @@ def _import_job(tx: Transaction, export: JobExport, seq: int) -> None:
 
 
 def _save_edges(tx: Transaction, export: JobExport) -> int:
-    """Write the edges to the parents of a job; how many of them block it. The parents are held, as those of a
-    new job are: one that we find alive ends after us, and so finds the edge."""
+    """Store the edges to the parents of a job; return how many block it.
+
+    The parents are locked, as those of a new job: a live one ends after us, and so finds the edge.
+    """
     if not export.edges:
         return 0
     edges = resolve_imported_edges(
         export.edges, require_parent_states(tx, {edge.parent for edge in export.edges})
     )
     for edge in edges.all:
-        alike = {"on_failure": edge.on_failure.value, "state": edge.state.value}
+        shape = {"on_failure": edge.on_failure.value, "state": edge.state.value}
         row = {"child_ids": [edge.child], "positions": [edge.position], "parent_ids": [edge.parent]}
-        tx.run("edges_add", {**alike, **row})
-    tx.add_to_outbox([(parent, aftermath.value) for parent, aftermath in edges.ended])
+        tx.run("edges_add", {**shape, **row})
+    tx.add_to_outbox([(parent, event.value) for parent, event in edges.ended])
     return edges.unmet
 
 
@@ -124,14 +126,14 @@ def _store_waiting(tx: Transaction, job: Job, seq: int, unmet: int) -> None:
     unmet += len(rejoin(tx, [job]))
     state = waiting_state(job, tx.now, is_blocked=unmet > 0)
     is_pending = state is JobState.PENDING
-    where = tx.compute_rank(job.queue, job.ready_at, job.priority, job.failures, job.deadline_at)
+    queue_rank = tx.compute_rank(job.queue, job.ready_at, job.priority, job.failures, job.deadline_at)
     values = {
         "seq": seq,
         "state": state.value,
         "lane": lane_for_keys(job.limit_keys),
-        "rank": where.rank,
-        "age_capped": where.age_capped and is_pending,
-        "rescore_at": where.rescore_at if is_pending else None,
+        "rank": queue_rank.rank,
+        "age_capped": queue_rank.age_capped and is_pending,
+        "rescore_at": queue_rank.rescore_at if is_pending else None,
         "unmet": unmet,
     }
     tx.run("import_live", {**job_params(job), **values})
@@ -149,21 +151,28 @@ def _store_final(tx: Transaction, job: Job, seq: int, _: int) -> None:
 
 
 def _save_history(tx: Transaction, export: JobExport) -> None:
-    job_id, notes = export.job.id, export.progress
+    job_id, progress = export.job.id, export.progress
     for attempt in export.attempts:
         tx.run("failed_attempt_add", attempt_params(attempt))
-    if notes.progress is not None:
-        at = {"attempt": notes.progress.attempt, "recorded_at": notes.progress.at}
-        tx.run("progress_set", {"job_id": job_id, **at, "body": progress_text(notes.progress).encode()})
-    for line in notes.lines:
-        said = {
+    if progress.progress is not None:
+        report = {"attempt": progress.progress.attempt, "recorded_at": progress.progress.at}
+        tx.run(
+            "progress_set", {"job_id": job_id, **report, "body": progress_text(progress.progress).encode()}
+        )
+    for line in progress.lines:
+        log_line = {
             "attempt": line.attempt,
             "recorded_at": line.at,
             "position": line.position,
             "body": log_line_text(line).encode(),
         }
-        tx.run("progress_log_add", {"job_id": job_id, **said})
-    for step in notes.steps:
-        done = {"name": step.name, "attempt": step.attempt, "recorded_at": step.at, "body": step.result}
-        tx.run("progress_step_add", {"job_id": job_id, **done, "max_steps": MAX_STEPS})
+        tx.run("progress_log_add", {"job_id": job_id, **log_line})
+    for step in progress.steps:
+        step_result = {
+            "name": step.name,
+            "attempt": step.attempt,
+            "recorded_at": step.at,
+            "body": step.result,
+        }
+        tx.run("progress_step_add", {"job_id": job_id, **step_result, "max_steps": MAX_STEPS})
     tx.record_all(export.events)

@@ -1,4 +1,4 @@
-"""Keeping leases, and taking over those of the dead."""
+"""Leases: renew, sweep and status."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from forebay.stores.shared.rows import queue_from_row
 
 
 def renew(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], lease_ms: int | None) -> RenewResult:
-    """Push lease ends away; what is no longer held is reported.
+    """Renew leases; report those that are not held any more.
 
-    A lease that somebody has locked is passed over and counts as renewed: nobody can take it over meanwhile.
-    A job that is completed in its task's own transaction is locked until that ends, and must not hold up the
-    renewal of all others. Not so one that has ended: who has it in hand may well be a sweeper.
+    A locked lease is passed over and counts as renewed: no other transaction can take it over meanwhile. A
+    job completed in the transaction of its task is locked until that ends, and must not block the renewal of
+    other leases. An expired locked lease does not count: its lock may be that of a sweeper.
     """
     renewed = _renew_leases(tx, worker, leases, lease_ms) if leases else set()
     if len(renewed) < len(leases):
@@ -50,18 +50,21 @@ def _renew_leases(
 
 
 def _find_leases(tx: Transaction, worker: WorkerId, leases: Sequence[Lease], now: int | None) -> set[Lease]:
-    """The leases among these that are there, locked or not; with a time those that are not over then."""
+    """Return those of these leases that exist, locked or not; with a time only unexpired ones."""
     return {Lease(*row) for row in tx.all("leases_present", {**_tokens(worker, leases), "now": now})}
 
 
 def lease_status(tx: Transaction, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
-    """First those that can be locked: nobody's transaction has a hand on them, and none gets one before ours
-    ends. What is there besides is locked, and what is gone by the second look is over by now."""
-    held = {Lease(*row) for row in tx.all("leases_lock_available", _tokens(worker, leases))}
-    there = held if len(held) == len(leases) else held | _find_leases(tx, worker, leases, None)
-    record_ended_leases(tx, [lease for lease in leases if lease not in there])
+    """Return whether leases are held, open (locked by another transaction) or over.
+
+    First the available ones are locked, so that no other transaction changes them before this one ends. Of
+    the rest a second query finds those that exist; the others are over by now.
+    """
+    locked = {Lease(*row) for row in tx.all("leases_lock_available", _tokens(worker, leases))}
+    present = locked if len(locked) == len(leases) else locked | _find_leases(tx, worker, leases, None)
+    record_ended_leases(tx, [lease for lease in leases if lease not in present])
     return [
-        LeaseStatus.HELD if lease in held else LeaseStatus.OPEN if lease in there else LeaseStatus.OVER
+        LeaseStatus.HELD if lease in locked else LeaseStatus.OPEN if lease in present else LeaseStatus.OVER
         for lease in leases
     ]
 
@@ -84,40 +87,40 @@ def sweep(
     only_dead: bool,
     ended_by: int | None = None,
 ) -> list[Job]:
-    """Take over leases that ended or whose worker died, and clear dropped queues of what came late.
+    """Take over leases that expired or whose worker died, and clear dropped queues of late jobs.
 
-    The sweeper itself is not dead, whoever says so.
+    The sweeper itself never counts as dead, even if it is in `dead`.
     """
-    left, found = limit, tx.run("queues")
-    floors = LowWaterMarks(tx, [LEASES])
-    for queue in map(queue_from_row, found.fetchall()):
-        # Counted first: nearly always there is nothing, and the look costs three probes.
-        if queue.state is QueueState.DROPPED and left and tx.count_jobs(queue.name, WAITING):
-            left -= move_queue_to_dead(tx, queue.name, left)
-    last = tx.now if ended_by is None else min(tx.now, ended_by)
+    room, queue_rows = limit, tx.run("queues")
+    marks = LowWaterMarks(tx, [LEASES])
+    for queue in map(queue_from_row, queue_rows.fetchall()):
+        # Counted first: nearly always there are none, and the count costs three probes.
+        if queue.state is QueueState.DROPPED and room and tx.count_jobs(queue.name, WAITING):
+            room -= move_queue_to_dead(tx, queue.name, room)
+    until = tx.now if ended_by is None else min(tx.now, ended_by)
     values = {
-        "since": floors.since(LEASES, last),
-        "now": last,
+        "since": marks.since(LEASES, until),
+        "now": until,
         "limit": limit,
         "only_dead": only_dead,
         "dead": sorted(set(dead) - {sweeper}),
     }
-    overdue = tx.all("expired_leases", values)
-    swept = _take_over(tx, sweeper, overdue, lease_ms) if overdue else []
-    if len(overdue) < limit and not only_dead:
-        # A lease is written long before it ends, so none of them comes late.
-        floors.advance(LEASES, last, last, late=1_000)
-    floors.save()
+    expired = tx.all("expired_leases", values)
+    swept = _take_over(tx, sweeper, expired, lease_ms) if expired else []
+    if len(expired) < limit and not only_dead:
+        # A lease is written long before it expires, so none of them is committed late.
+        marks.advance(LEASES, until, until, late=1_000)
+    marks.save()
     return swept
 
 
 def _take_over(
-    tx: Transaction, sweeper: WorkerId, overdue: Sequence[tuple[object, ...]], lease_ms: int
+    tx: Transaction, sweeper: WorkerId, expired: Sequence[tuple[object, ...]], lease_ms: int
 ) -> list[Job]:
-    ids = [row[0] for row in overdue]
+    ids = [row[0] for row in expired]
     tx.run("sweep", {"ids": ids, "sweeper": sweeper, "now": tx.now, "lease_ms": lease_ms})
     jobs = {row[0]: job_from_row(row) for row in tx.all("swept_jobs", {"ids": ids})}
-    for job_id, attempt, worker in overdue:
+    for job_id, attempt, worker in expired:
         tx.record(
             Event(
                 kind=EventKind.SWEPT,

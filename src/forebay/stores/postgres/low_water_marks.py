@@ -1,18 +1,17 @@
-"""Where a duty begins to look: above what it has dealt with before, and not at the bottom of an index.
+"""Low-water marks: values below which the scans of maintenance tasks find nothing.
 
-While another transaction keeps the vacuum from its work, the low end of every index that duties go through
-is full of dead entries, and each look from there would read all that were ever removed. A floor passes over
-them.
+While another transaction holds back vacuum, the low end of every index that maintenance tasks scan is full of
+dead entries, and a scan from there would read all of them. A low-water mark skips them.
 
-A floor is a hint, kept beside the duties so that all who run them share it, and used only where looks without
-it are costly: as long as they are cheap, none is kept and every look is whole. Nothing is missed for ever:
-what comes in below a floor (committed long after the time that it is for, held by somebody who then gave up,
-written by a clock that went back) is found by the next whole look, which is made every minute, or less often
-where nobody waits for it. Until then it does no harm: a job that has expired is not claimed, and a lease that
-has ended is still its holder's.
+A mark is a hint, stored in `maintenance` so that all programs share it. It is used only where scans without
+it are costly: as long as they are cheap, no mark is stored and every scan is a full one. No row is missed for
+ever. A row may come in below a mark: committed long after its time, locked by a transaction that rolled back,
+or written by a clock that went back. The next full scan finds it, every minute, or less often where no job
+waits for it. Until then it does no harm: an expired job is not claimed, and an expired lease stays with its
+holder.
 
-Only two floors must be right: that of the counts, since readers begin there, and that of the list of what the
-ends of jobs mean for others, since jobs wait for it. `duties` says how they are found.
+Two marks must be exact: that of the counts, since readers start there, and that of the dependency outbox,
+since jobs wait for its entries. `maintenance` explains how they are found.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.shared.rows import Row
 
 LOWEST: Final = -(2**63)
-COSTLY: Final = 5_000  # entries of its index that a look may read before a floor is worth its while
-LATE_MS: Final = 5_000  # what is committed so long after the time that it is for is found by the next look
-LATE_NUMBERS: Final = 100  # the same for what is numbered
-STEP: Final = 1_000  # a floor is not kept anew for less: its row grows a tail of dead versions, too
+COSTLY: Final = 5_000  # index entries that a scan may read before a mark is worth storing
+LATE_MS: Final = 5_000  # the next scan finds a row committed so long after its time
+LATE_NUMBERS: Final = 100  # the same for ids and seqs
+STEP: Final = 1_000  # a mark is not advanced by less: each update leaves a dead tuple
 TOP: Final = 2**63 - 1
 FULL_SCAN_MS: Final = 60_000
 
@@ -45,14 +44,14 @@ OUTBOX: Final = "outbox"
 
 
 class LowWaterMark(NamedTuple):
-    """Nothing that was there is left below `low`; until `full_scan_at` looks begin there."""
+    """Position below which no row is left; scans start there until `full_scan_at`."""
 
     low: int = LOWEST
     full_scan_at: int = 0
 
 
 class LowWaterMarks:
-    """The floors of one duty, while it is done."""
+    """Low-water marks of one maintenance task while it runs."""
 
     def __init__(self, tx: Transaction, names: Iterable[str]) -> None:
         self._tx = tx
@@ -63,10 +62,12 @@ class LowWaterMarks:
         self._advanced: dict[str, tuple[int, int | None]] = {}
 
     def since(self, name: str, top: int) -> int:
-        """Where a look up to `top` begins. A floor above it was kept before the clock was set back, or before
-        jobs were to be kept for longer."""
-        floor = self._stored.get(name, LowWaterMark())
-        return floor.low if self._tx.now < floor.full_scan_at and floor.low <= top else LOWEST
+        """Return where a scan up to `top` starts.
+
+        A mark above `top` is ignored: it is from before the clock was set back, or a retention was extended.
+        """
+        mark = self._stored.get(name, LowWaterMark())
+        return mark.low if self._tx.now < mark.full_scan_at and mark.low <= top else LOWEST
 
     def advance(
         self,
@@ -77,35 +78,35 @@ class LowWaterMarks:
         late: int = LATE_MS,
         full_scan_ms: int = FULL_SCAN_MS,
     ) -> None:
-        """A look up to `top` has left nothing below what it has reached; None if it does not know what that
-        is, and then the floor stays where it was. If it is kept, a whole look is made after
-        `full_scan_ms`."""
+        """Record that a scan up to `top` has left nothing below `reached`.
+
+        With None the mark stays where it was. If it is stored, a full scan follows after `full_scan_ms`.
+        """
         low = self._stored.get(name, LowWaterMark()).low if reached is None else reached - late
         self._advanced[name] = low, self._tx.now + full_scan_ms if self.since(name, top) == LOWEST else None
 
     def save(self) -> None:
-        """Keep what is worth keeping. Comes last in a duty, and all rows in one order: so nobody who waits
-        for one of them holds what another one of them waits for."""
+        """Store the marks that are worth it: last in a task, and in one order, against deadlocks."""
         before: dict[str, int] = dict(self._read.fetchall())
         after: dict[str, int] = dict(self._query_entries_read().fetchall())
         costly = {index for index, read in after.items() if read - before[index] >= COSTLY}
-        kept = {name: floor for name in sorted(self._advanced) if (floor := self._next_mark(name, costly))}
-        if kept:
+        marks = {name: mark for name in sorted(self._advanced) if (mark := self._next_mark(name, costly))}
+        if marks:
             values = {
-                "names": [mark_name(name) for name in kept],
-                "scan_positions": [floor.low for floor in kept.values()],
-                "full_scan_at": [floor.full_scan_at for floor in kept.values()],
+                "names": [mark_name(name) for name in marks],
+                "scan_positions": [mark.low for mark in marks.values()],
+                "full_scan_at": [mark.full_scan_at for mark in marks.values()],
             }
             self._tx.run("low_water_marks_save", values)
 
     def _next_mark(self, name: str, costly: set[str]) -> LowWaterMark | None:
-        low, whole_at = self._advanced[name]
+        low, full_scan_at = self._advanced[name]
         if low == LOWEST:
             return None
-        if whole_at is not None:
-            return LowWaterMark(low, whole_at) if name.partition(":")[0] in costly else None
-        floor = self._stored[name]
-        return LowWaterMark(low, floor.full_scan_at) if low >= floor.low + STEP else None
+        if full_scan_at is not None:
+            return LowWaterMark(low, full_scan_at) if name.partition(":")[0] in costly else None
+        mark = self._stored[name]
+        return LowWaterMark(low, mark.full_scan_at) if low >= mark.low + STEP else None
 
     def _query_entries_read(self) -> psycopg.Cursor[Row]:
         return self._tx.run("index_entries_read", {"names": self._indexes})
@@ -115,5 +116,5 @@ _PREFIX: Final = "low-water mark of "
 
 
 def mark_name(name: str) -> str:
-    """What a floor is called among the duties."""
+    """Return the name of a mark in the table `maintenance`."""
     return _PREFIX + name

@@ -1,4 +1,4 @@
-"""What is done by the clock: promote, expire, rescore, prune."""
+"""Maintenance tasks: promote, expire, rescore, prune."""
 
 from __future__ import annotations
 
@@ -44,41 +44,45 @@ WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
 AGE_CAP_SCAN: Final = "age cap scan"
 SCAN_STEP: Final = 200
-LAST_SCAN: Final = 2**61  # added to the seqs of the last walk of a reordering
+LAST_SCAN: Final = 2**61  # added to the seqs of the last scan of a rescore
 FOLD_LIMIT: Final = 10_000
 
 
 class PromoteResult(NamedTuple):
-    """How many jobs were expired and promoted, and whether the list of what the ends of jobs mean for others
-    holds anything."""
+    """Number of expired and promoted jobs, and whether the outbox has entries."""
 
     jobs: int
     has_outbox_entries: bool
 
 
 def promote(tx: Transaction, limit: int) -> PromoteResult:
-    """Expire and promote in all queues. Looks are sent together, here and below: mostly there is nothing to
-    do, and what an idle worker spends is the time of its duties."""
-    floors = LowWaterMarks(tx, (EXPIRED, DUE, COUNTS, OUTBOX))
-    late = tx.run("expired", {"limit": limit})
-    due = tx.run("delayed_take_due_all", {"since": floors.since(DUE, tx.now), "now": tx.now, "limit": limit})
+    """Expire and promote jobs in all queues.
+
+    Queries are sent together, here and below: mostly there is nothing to do, and an idle worker spends its
+    time on maintenance tasks.
+    """
+    marks = LowWaterMarks(tx, (EXPIRED, DUE, COUNTS, OUTBOX))
+    expired_rows = tx.run("expired", {"limit": limit})
+    due_rows = tx.run(
+        "delayed_take_due_all", {"since": marks.since(DUE, tx.now), "now": tx.now, "limit": limit}
+    )
     staggered = tx.run("staggered_queues")
-    lines = tx.run("outbox_scan_state", {"since": floors.since(OUTBOX, TOP)})
+    outbox_state = tx.run("outbox_scan_state", {"since": marks.since(OUTBOX, TOP)})
     may_fold = tx.run("counts_fold_lock")
-    expired = end_expired(tx, late.fetchall())
+    expired = end_expired(tx, expired_rows.fetchall())
     if expired < limit:
-        floors.advance(EXPIRED, tx.now, tx.now)
-    rows = due.fetchall()
-    floors.advance(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
+        marks.advance(EXPIRED, tx.now, tx.now)
+    rows = due_rows.fetchall()
+    marks.advance(DUE, tx.now, tx.now if rows[0][7] is None else rows[0][7])
     promoted = promote_rows(tx, [row for row in rows if row[0] is not None])
     for (name,) in staggered.fetchall():
         promoted += promote_rows(
             tx, tx.all("delayed_take_due", {"queue": name, "since": HEAD.rank, "limit": limit})
         )
     if may_fold.fetchone() == (True,):
-        _fold_counts(tx, floors)
-    lowest = _advance_outbox_mark(tx, floors, *(lines.fetchone() or (None, 0, None, False)))
-    floors.save()
+        _fold_counts(tx, marks)
+    lowest = _advance_outbox_mark(tx, marks, *(outbox_state.fetchone() or (None, 0, None, False)))
+    marks.save()
     return PromoteResult(expired + promoted, lowest is not None)
 
 
@@ -88,42 +92,41 @@ def _advance_outbox_mark(
     lowest: int | None,
     last: int,
     marked: int | None,
-    is_under_way: bool,
+    is_writing: bool,
 ) -> int | None:
-    """Keep the floor of the list of what the ends of jobs mean for others; answers its lowest line.
+    """Advance the low-water mark of the outbox; return its lowest entry.
 
-    Jobs wait for these lines, so this floor must be right, and is found as that of the counts: a caller's
-    own transaction may be open for long. Nor does it pass a line that is in other hands: they may give up.
+    Jobs wait for these entries, so this mark must be exact, and is found as that of the counts: a caller
+    transaction may stay open for long. Nor does it pass a locked entry: its transaction may roll back.
     """
     reached = marked if marked is None or lowest is None else min(marked, lowest)
     water_marks.advance(OUTBOX, TOP, reached, late=LATE_NUMBERS)
-    if not is_under_way and last >= (marked or 0) + STEP:
+    if not is_writing and last >= (marked or 0) + STEP:
         tx.run("scan_mark_save", {"name": "scan mark of outbox", "scan_position": last})
     return lowest
 
 
-def _find_scan_end(found: Iterable[int], limit: int, top: int) -> int:
-    """Up to where a look has left nothing, from what it has found.
+def _find_scan_end(positions: Iterable[int], limit: int, top: int) -> int:
+    """Return the position below which a scan has left nothing.
 
-    Less than the limit means that there was no more: the statements count after they have passed over what
-    others hold, not before.
+    Fewer rows than the limit mean that there are no more: the limit counts rows after locked ones were
+    passed over (SKIP LOCKED).
     """
-    values = list(found)
+    values = list(positions)
     return max(values) if len(values) >= limit else top
 
 
 def promote_rows(tx: Transaction, rows: list[Row]) -> int:
-    """Put jobs that were taken out because they are due into the order of their queues, or behind the gates
-    of their shares."""
+    """Put due jobs into the main order of their queues, or into the lanes of their fairness keys."""
     if not rows:
         return 0
-    shares = [fairness_key_in(row[-1]) for row in rows]
-    for is_shared in (False, True):
-        some = [
-            (row, share) for row, share in zip(rows, shares, strict=True) if (share is not None) is is_shared
+    fairness_keys = [fairness_key_in(row[-1]) for row in rows]
+    for is_fair in (False, True):
+        part = [
+            (row, key) for row, key in zip(rows, fairness_keys, strict=True) if (key is not None) is is_fair
         ]
-        if some:
-            _promote_group(tx, [row for row, _ in some], [share for _, share in some if share is not None])
+        if part:
+            _promote_group(tx, [row for row, _ in part], [key for _, key in part if key is not None])
     for (queue, state), jobs in Counter((row[1], row[2]) for row in rows).items():
         tx.count_moved(queue, STATES[state], JobState.PENDING, jobs)
     tx.needs_wakeup = True
@@ -131,16 +134,16 @@ def promote_rows(tx: Transaction, rows: list[Row]) -> int:
 
 
 def _promote_group(tx: Transaction, rows: Sequence[Row], fairness_keys: Sequence[str]) -> None:
-    """All of these have a share, or none has."""
-    places = [
+    """Promote jobs that all have a fairness key, or all have none."""
+    ranks = [
         tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         for _, queue, _, ready_at, priority, failures, deadline_at, *_ in rows
     ]
     values = {
         "ids": [row[0] for row in rows],
-        "ranks": [where.rank for where in places],
-        "age_capped": [where.age_capped for where in places],
-        "rescores": [where.rescore_at for where in places],
+        "ranks": [rank.rank for rank in ranks],
+        "age_capped": [rank.age_capped for rank in ranks],
+        "rescores": [rank.rescore_at for rank in ranks],
         "now": tx.now,
     }
     if fairness_keys:
@@ -156,7 +159,7 @@ def expire(tx: Transaction, limit: int) -> int:
 
 
 def end_expired(tx: Transaction, rows: list[Row]) -> int:
-    """Cancel jobs that were taken out because they were not started in time."""
+    """Cancel jobs whose narrow rows `expired` has removed."""
     return _end_all(tx, rows, JobState.CANCELLED, "expired", EventKind.EXPIRED)
 
 
@@ -176,8 +179,10 @@ def _end_all(tx: Transaction, rows: Sequence[Row], state: JobState, reason: str,
 def end_waiting(
     tx: Transaction, rows: Sequence[Row], state: JobState, reason: str
 ) -> Mapping[JobId, QueueName]:
-    """Move jobs, given as (id, state), whose narrow rows are out, to the finished or the dead; answers their
-    queues, in the same order."""
+    """Move jobs without narrow rows, given as (id, state), to `finished` or `dead`.
+
+    Return their queues, in the same order.
+    """
     if not rows:
         return {}
     old = {job_id: STATES[was] for job_id, was in rows}
@@ -192,36 +197,38 @@ def end_waiting(
 
 
 def rescore(tx: Transaction, limit: int) -> int:
-    """New places for jobs whose time for it has come, and for those of queues with new scoring."""
-    floors = LowWaterMarks(tx, (RESCORE, SCAN))
-    due = tx.run("rescore_due", {"since": floors.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
-    reordering = tx.run("rescoring_queues")
+    """Compute the ranks of jobs whose rescore time has come, and of queues with changed scoring."""
+    marks = LowWaterMarks(tx, (RESCORE, SCAN))
+    due = tx.run("rescore_due", {"since": marks.since(RESCORE, tx.now), "now": tx.now, "limit": limit})
+    rescoring = tx.run("rescoring_queues")
     queues = tx.run("queues")
-    walked = tx.run("scan_position", {"name": AGE_CAP_SCAN})
+    position = tx.run("scan_position", {"name": AGE_CAP_SCAN})
     rows = due.fetchall()
     if len(rows) < limit:
-        floors.advance(RESCORE, tx.now, tx.now)
+        marks.advance(RESCORE, tx.now, tx.now)
     _rescore_rows(tx, rows)
     if rows:
         tx.run("rescore_drop", {"ids": [row[0] for row in rows], "now": tx.now})
-    looked = len(rows)
-    for row in reordering.fetchall():
-        if looked < limit:
-            looked += _rescore_queue(tx, queue_from_row(row), row[4], limit - looked)
-    (walked_to,) = walked.fetchone() or (0,)
-    looked += _scan_aging_jobs(tx, floors, map(queue_from_row, queues.fetchall()), walked_to, limit - looked)
-    floors.save()
-    return looked
+    scanned = len(rows)
+    for row in rescoring.fetchall():
+        if scanned < limit:
+            scanned += _rescore_queue(tx, queue_from_row(row), row[4], limit - scanned)
+    (scanned_to,) = position.fetchone() or (0,)
+    scanned += _scan_aging_jobs(
+        tx, marks, map(queue_from_row, queues.fetchall()), scanned_to, limit - scanned
+    )
+    marks.save()
+    return scanned
 
 
 def _scan_aging_jobs(
     tx: Transaction, water_marks: LowWaterMarks, queues: Iterable[Queue], scanned_to: int, limit: int
 ) -> int:
-    """Give jobs that have waited for half of the shortest cap their entry among those to be rescored.
+    """Set the rescore time of jobs that have waited for half of the shortest cap (age cap scan).
 
-    Nearly every job has run by then, so nearly none pays for an entry. Jobs are walked through by seq, which
-    is nearly the order in which they came; the walk ends at the first that is too young. From a floor it does
-    not count as walked: a job that was long in being committed may still come in below.
+    Nearly every job has run by then, so nearly none pays for an index entry. Jobs are scanned by seq, nearly
+    their insert order, up to the first that is too young. A scan from a low-water mark is not recorded as
+    complete: a job that is committed late may still come in below.
     """
     cap_ms = shortest_cap_ms(queue.settings for queue in queues)
     if not cap_ms or limit <= 0:
@@ -240,20 +247,19 @@ def _scan_aging_jobs(
 
 
 def shortest_cap_ms(settings: Iterable[QueueSettings]) -> int:
-    """The shortest wait after which age earns nothing more in one of these queues; 0 if it always does."""
+    """Return the shortest wait after which age adds nothing in one of these queues; 0 if there is no cap."""
     return min((some.scoring.cap_ms for some in settings if some.max_aging_bonus), default=0)
 
 
 def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = False) -> None:
-    """New places for those among these jobs that still wait where they were looked at; with `only_others` for
-    those that stand elsewhere than they should."""
-    places = [
+    """Compute new ranks of jobs that still wait where they were read; with `only_others` only wrong ranks."""
+    ranks = [
         tx.compute_rank(queue, ready_at, priority, failures, deadline_at)
         for _, _, queue, ready_at, priority, failures, deadline_at, *_ in rows
     ]
     if only_others:
-        moved = [nth for nth, row in enumerate(rows) if (row[8], row[7]) != places[nth][:2]]
-        rows, places = [rows[nth] for nth in moved], [places[nth] for nth in moved]
+        moved = [nth for nth, row in enumerate(rows) if (row[8], row[7]) != ranks[nth][:2]]
+        rows, ranks = [rows[nth] for nth in moved], [ranks[nth] for nth in moved]
     if not rows:
         return
     values = {
@@ -262,26 +268,28 @@ def _rescore_rows(tx: Transaction, rows: Sequence[Row], *, only_others: bool = F
         "queues": [row[2] for row in rows],
         "old_ranks": [row[7] for row in rows],
         "old_age_capped": [row[8] for row in rows],
-        "ranks": [where.rank for where in places],
-        "age_capped": [where.age_capped for where in places],
-        "rescores": [where.rescore_at for where in places],
+        "ranks": [rank.rank for rank in ranks],
+        "age_capped": [rank.age_capped for rank in ranks],
+        "rescores": [rank.rescore_at for rank in ranks],
     }
     tx.run("rescore", values)
     tx.run("rescore_lane", values)
 
 
 def has_concurrent_inserts(tx: Transaction) -> bool:
-    """Whether others may be giving jobs their places just now."""
+    """Return whether other transactions may be computing ranks of new jobs."""
     return (tx.one("active_writers") or (False,))[0] is True
 
 
 def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
-    """Walk on by seq. Whatever enters the order behind the walk has its place by the new scoring, unless it
-    comes from a transaction that has looked at the old one, and is committed when the walk has passed. So if
-    others are writing when the first walk ends, all that are under way then are waited for (`at` is the next
-    transaction, below zero), and there is a last walk, for what they have left.
+    """Continue the rescore of a queue by seq.
+
+    A job that enters behind the scan has a rank by the new scoring. An exception is a transaction that read
+    the old scoring and commits after the scan has passed. So if other transactions are writing when the first
+    scan ends, all that are running then are waited for (`at` is the next xid, negated), and a last scan
+    follows for their jobs.
     """
-    is_busy, oldest, coming = tx.one("active_writers") or (False, 0, 0)
+    is_busy, oldest, next_xid = tx.one("active_writers") or (False, 0, 0)
     if at < 0 and is_busy and oldest < -at:
         return 0
     base = LAST_SCAN if at < 0 or at >= LAST_SCAN else 0
@@ -291,27 +299,27 @@ def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
     if len(rows) == limit:
         reached = base + rows[-1][1]
     elif is_busy and not base:
-        reached = -coming
+        reached = -next_xid
     tx.save_queue(replace(queue, is_rescoring=reached is not None), reached)
     return len(rows)
 
 
 def prune(tx: Transaction, limit: int) -> int:
-    """Forget what is past its retention, in all queues."""
+    """Delete data past its retention, in all queues."""
     queues = load_all_queues(tx)
     tables = [f"{table}:{queue.name}" for queue in queues for table in ("finished", "dead", "archive")]
-    floors = LowWaterMarks(tx, (KEYS, EVENTS, COUNTS, *tables))
+    marks = LowWaterMarks(tx, (KEYS, EVENTS, COUNTS, *tables))
     pruned = 0
     for queue in queues:
         settings = queue.settings
         for table, keep_ms in (("finished", settings.keep_finished_ms), ("dead", settings.keep_dead_ms)):
             if keep_ms and pruned < limit:
-                pruned += _prune_table(tx, floors, queue, table, tx.now - keep_ms, limit - pruned)
+                pruned += _prune_table(tx, marks, queue, table, tx.now - keep_ms, limit - pruned)
         if settings.keep_archive_ms:
             before = tx.now - settings.keep_archive_ms
-            _prune_records(tx, floors, f"archive:{queue.name}", before, limit, {"queue": queue.name})
-    _prune_records(tx, floors, KEYS, tx.now, limit)
-    _prune_records(tx, floors, EVENTS, tx.now - AUDIT_RETENTION_MS, limit)
+            _prune_records(tx, marks, f"archive:{queue.name}", before, limit, {"queue": queue.name})
+    _prune_records(tx, marks, KEYS, tx.now, limit)
+    _prune_records(tx, marks, EVENTS, tx.now - AUDIT_RETENTION_MS, limit)
     tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
     tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
@@ -319,9 +327,9 @@ def prune(tx: Transaction, limit: int) -> int:
         limits.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     if tx.one("counts_fold_lock") == (True,):
-        _fold_counts(tx, floors)
-    floors.save()
-    # Last: claims of these queues wait until this transaction ends.
+        _fold_counts(tx, marks)
+    marks.save()
+    # Last, since claims of these queues wait until this transaction ends.
     if queues_locked := [queue for (queue,) in tx.all("fairness_try_lock")]:
         tx.run("fairness_keys_prune", {"queues": queues_locked})
     return pruned
@@ -335,7 +343,7 @@ def _prune_records(
     limit: int,
     params: Mapping[str, object] | None = None,
 ) -> None:
-    """Forget rows of a table beside the jobs, about which nothing else is known."""
+    """Delete old rows of a table that no other table refers to."""
     values = {**(params or {}), "since": water_marks.since(name, before), "before": before, "limit": limit}
     rows = tx.all(f"{name.partition(':')[0]}_prune", values)
     water_marks.advance(name, before, _find_scan_end((row[0] for row in rows), limit, before))
@@ -362,24 +370,25 @@ def _prune_table(
 
 
 def remove_history(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """The attempts, events and notes of jobs go with them, and the edges to their parents."""
+    """Delete the attempts, events and progress of jobs, and the edges to their parents."""
     if ids:
         tx.run("history_remove", {"ids": list(ids)})
 
 
 def _fold_counts(tx: Transaction, water_marks: LowWaterMarks) -> None:
-    """Bring what transactions have changed into the counters, under the lock for it: one at a time is enough.
+    """Fold changes into the counters, under the lock of the folding: one transaction at a time is enough.
 
-    This floor must be right, since readers begin there, too. So it is not what was reached, but a number that
-    was marked before, once all who were under way then have ended: nobody else has a lower one.
+    This low-water mark must be exact, since readers start there too. So it is not the position reached, but
+    an id that was marked before, once all transactions that were running then have ended: no other
+    transaction has a lower one.
     """
-    marks = tx.run("counts_scan_mark")
+    mark_query = tx.run("counts_scan_mark")
     values = {"since": water_marks.since(COUNTS, TOP), "limit": FOLD_LIMIT}
     folded, last = tx.one("counts_fold", values) or (0, None)
-    marked, is_under_way = marks.fetchone() or (None, False)
+    marked, is_writing = mark_query.fetchone() or (None, False)
     reached = marked if folded < FOLD_LIMIT else None
     water_marks.advance(COUNTS, TOP, reached, late=LATE_NUMBERS, full_scan_ms=DAY_MS // 24)
-    if not is_under_way and (last or 0) >= (marked or 0) + STEP:
+    if not is_writing and (last or 0) >= (marked or 0) + STEP:
         tx.run("scan_mark_save", {"name": "scan mark of counts", "scan_position": last})
 
 
@@ -397,7 +406,7 @@ def _archive_params(row: Row) -> dict[str, object]:
         "duration_ms": None if started_at is None else finished_at - started_at,
         "attempt": attempt,
         "failures": failures,
-        # A result is bytes and may be cut in the middle of a sign; a text cannot hold a NUL.
+        # A result is bytes and may be cut within a character; a text cannot hold a NUL.
         "excerpt": "" if excerpt is None else _text_of(excerpt),
         "reason": reason,
     }
@@ -408,5 +417,5 @@ def _text_of(excerpt: bytes) -> str:
 
 
 def load_all_queues(tx: Transaction) -> list[Queue]:
-    """Every queue, dropped ones too."""
+    """Return every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues")]

@@ -1,4 +1,4 @@
-"""Metrics: kept, removed and shown."""
+"""Metrics: record, merge, prune and list."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class _MetricQueries(ABC):
 
 
 class PostgresMetricReader(_MetricQueries, ABC):
-    """The part of a handle to look that shows metrics."""
+    """Metric part of a read handle."""
 
     @abstractmethod
     def _open_snapshot(self) -> AbstractContextManager[QueryRunner]: ...
 
     def _query(self, name: str, values: dict[str, object]) -> list[Row]:
-        with self._open_snapshot() as look:
-            return look.all(name, values)
+        with self._open_snapshot() as snapshot:
+            return snapshot.all(name, values)
 
 
 class PostgresMetricStore(_MetricQueries, ABC):
-    """The part of a handle to write that keeps metrics."""
+    """Metric part of a write handle."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...

@@ -1,4 +1,4 @@
-"""The days of finished jobs: made ahead, and dropped whole once nobody keeps anything of them."""
+"""Daily partitions of finished jobs: created ahead, dropped whole after their retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX: Final = "finished_"
 
 
 def first_days(schema: str, now: int) -> list[str]:
-    """What makes today and tomorrow in a schema that nobody uses yet; whoever prunes makes those to come."""
+    """Return the statements that create today and tomorrow in a new schema; a prune creates later days."""
     today, parent = now - now % DAY_MS, _table(schema, "finished")
     return [
         f"create table {_table(schema, name_of(day))} partition of {parent} {_values(day)}"
@@ -26,22 +26,24 @@ def first_days(schema: str, now: int) -> list[str]:
 
 
 def missing_days(tx: Transaction) -> list[int]:
-    """The starts of days, today and some to come, that have no partition of their own yet. A day of which
-    jobs are in the default partition already stays there: it could not be joined to the others."""
+    """Return the starts of days without a partition, from today on.
+
+    A day with jobs in the default partition stays there: its partition could not be attached.
+    """
     today = tx.now - tx.now % DAY_MS
     present = {name for (name,) in tx.all("partitions")}
     days = range(today, today + (DAYS_AHEAD + 1) * DAY_MS, DAY_MS)
     missing = [day for day in days if name_of(day) not in present]
-    begun = (
+    nonempty = (
         {day for (day,) in tx.all("partitions_nonempty", {"days": missing, "day_ms": DAY_MS})}
         if missing
         else ()
     )
-    return [day for day in missing if day not in begun]
+    return [day for day in missing if day not in nonempty]
 
 
 def make_day(tx: Transaction, schema: str, day: int) -> None:
-    """Make one day. It is made beside the others and then joined to them, which holds up nobody for long."""
+    """Create the partition of one day as a table and attach it, which locks the others for a moment only."""
     tx.run("partition_timeouts")
     table, parent = _table(schema, name_of(day)), _table(schema, "finished")
     tx.define(f"create table {table} (like {parent} including all)")
@@ -49,9 +51,9 @@ def make_day(tx: Transaction, schema: str, day: int) -> None:
 
 
 def old_days(tx: Transaction) -> list[str]:
-    """Partitions of which everything is past the retention of every queue."""
+    """Return the partitions of which all jobs are past the retention of every queue."""
     keeps = [queue.settings.keep_finished_ms for queue in load_all_queues(tx)]
-    # A queue that keeps its jobs for ever, or wants a line about each, needs them looked at one by one.
+    # A queue that keeps its jobs for ever, or archives them, needs them pruned one by one.
     if not all(keeps) or any(queue.settings.archive for queue in load_all_queues(tx)):
         return []
     before = tx.now - max(keeps, default=0) - DAY_MS
@@ -60,21 +62,23 @@ def old_days(tx: Transaction) -> list[str]:
 
 
 def remove_day_history(tx: Transaction, schema: str, name: str) -> None:
-    """Forget what is remembered about the jobs of a day. That may take long, so it goes before the drop, for
-    which everybody has to wait; meanwhile nobody revives one of them, and who only reads is not held up."""
+    """Delete the history of the jobs of a day.
+
+    That may take long, so it comes before the drop, which blocks all other transactions. Its share lock stops
+    revivals of these jobs and blocks no reader.
+    """
     tx.run("partition_timeouts")
     tx.define(f"lock table {_table(schema, name)} in share mode")
     tx.run("partition_history_remove", _span(name))
 
 
 def drop_day(tx: Transaction, schema: str, name: str) -> int:
-    """Forget a whole day at once; how many jobs that were. They are counted under a lock that only keeps
-    others from changing them: whoever revives one has done so before, or finds it gone.
+    """Drop a whole day; return the number of its jobs.
 
-    What is held because of one of them is looked for under a lock that nobody shares who holds a row: whoever
-    inserts a job that depends on one has committed by then, or finds it gone. Those who
-    only read pass it: they have the lock of all days before that of this one, so if they waited here, the
-    drop, which needs both, would wait for them.
+    They are counted under a share lock: a revival has either committed before, or finds its job gone. Their
+    dependants are searched under an exclusive lock, which waits for row locks: an insert of a dependant has
+    either committed before, or finds its parent gone. Readers pass the exclusive lock. They lock the parent
+    table before this partition, so if they waited here, the drop, which needs both locks, would deadlock.
     """
     tx.run("partition_timeouts")
     table = _table(schema, name)
@@ -107,7 +111,7 @@ def name_of(day: int) -> str:
 
 
 def start_of(name: str) -> int | None:
-    """When a day begins, from the name of its partition; None for the default one."""
+    """Return when a day starts, from the name of its partition; None for the default one."""
     try:
         day = datetime.strptime(name.removeprefix(_PREFIX), "%Y%m%d").replace(tzinfo=UTC)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Statements that are called by hand: prepared once, with values that are packed here.
+"""Statements prepared once per session, with parameters packed by `binary`.
 
-The driver finds out at every call which kinds of values it was given. For a single job that takes longer than
-the server needs to insert it.
+The driver determines the types of the parameters at every call. For a single job that takes longer than the
+server needs to insert it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SUCCESS: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class PreparedStatement:
-    """One statement that is a transaction by itself."""
+    """One statement, by itself a transaction."""
 
     def __init__(self, name: str, statement: bytes) -> None:
         text, self._names = number_placeholders(statement)
@@ -37,13 +37,13 @@ class PreparedStatement:
         self._prepared_on: Raw | None = None
 
     def __call__(self, raw: Raw, values: Mapping[str, Packed]) -> int | None:
-        """The number that it answers with; None if there is no row."""
+        """Run the statement and return its number; None if there is no row."""
         answer = self._execute(raw, values)
         value = answer.get_value(0, 0) if answer.ntuples else None
         return None if value is None else int(_unpack_bigint(value)[0])
 
     def rows(self, raw: Raw, values: Mapping[str, Packed]) -> list[Row]:
-        """All that it answers with."""
+        """Run the statement and return its rows."""
         return _decode_rows(raw, self._execute(raw, values))
 
     def _execute(self, raw: Raw, values: Mapping[str, Packed]) -> PGresult:
@@ -52,16 +52,16 @@ class PreparedStatement:
             try:
                 return self._send_and_fetch(raw, packed)
             except errors.InvalidSqlStatementName:
-                pass  # after a rollback the driver lets go of all statements, not only of its own
+                pass  # after a rollback the driver deallocates all statements, not only its own
         self._prepare(raw)
         return self._send_and_fetch(raw, packed)
 
     def prepare(self, raw: Raw, *, anew: bool = False) -> None:
-        """See to it that it can be sent together with others."""
+        """Prepare the statement, if needed, before it is sent in a pipeline."""
         if raw is not self._prepared_on:
             self._prepare(raw)
         elif anew:
-            # Not each of them is gone: one that was called meanwhile, by itself or with others, is there.
+            # A statement that ran since the rollback is prepared already.
             with suppress(errors.DuplicatePreparedStatement):
                 self._prepare(raw)
 
@@ -75,7 +75,7 @@ class PreparedStatement:
         return _fetch_result(raw)
 
     def send(self, raw: Raw, values: Mapping[str, Packed]) -> None:
-        """Send it as one of several, which `together` waits for."""
+        """Send the statement as part of a pipeline; `execute_pipelined` fetches the results."""
         packed = [values[name] for name in self._names]
         raw.pgconn.send_query_prepared(self._name, packed, self._formats, result_format=Format.BINARY)
 
@@ -83,14 +83,16 @@ class PreparedStatement:
 def execute_pipelined(
     raw: Raw, calls: Sequence[PreparedStatement], values: Mapping[str, Packed]
 ) -> list[list[Row]]:
-    """Several statements in one trip, and in one transaction: what the server is sent without a pause is one,
-    and each statement sees what was committed before it began. All that each of them answers with."""
+    """Run several statements in one round trip and one implicit transaction; return the rows of each.
+
+    Each statement sees what was committed before it began.
+    """
     for call in calls:
         call.prepare(raw)
     try:
         answers = _send_pipelined(raw, calls, values)
     except errors.InvalidSqlStatementName:
-        # After a rollback the driver lets go of all statements, not only of its own.
+        # After a rollback the driver deallocates all statements, not only its own.
         for call in calls:
             call.prepare(raw, anew=True)
         answers = _send_pipelined(raw, calls, values)
@@ -105,14 +107,14 @@ def _send_pipelined(
         call.send(raw, values)
     raw.pgconn.pipeline_sync()
     raw.wait(generators.send(raw.pgconn))
-    # An interrupt before the end leaves the connection in the middle of its answers; it is dropped then.
+    # An interrupt before the end leaves unread results on the connection; it is dropped then.
     answers = _fetch_until_sync(raw, len(calls))
     raw.pgconn.exit_pipeline_mode()
     return [_check_result(answer) for answer in answers]
 
 
 def _fetch_until_sync(raw: Raw, calls: int) -> list[PGresult]:
-    """The answers of a pipeline up to its end. Where the COMMIT fails, its error is one answer more."""
+    """Return the results of a pipeline up to its end. If the COMMIT fails, its error is one more result."""
     answers: list[PGresult] = []
     for _ in range(calls + 2):
         answers += raw.wait(generators.fetch_many(raw.pgconn))
@@ -129,9 +131,9 @@ def _decode_rows(raw: Raw, answer: PGresult) -> list[Row]:
 
 
 def _fetch_result(raw: Raw) -> PGresult:
-    # Not the blocking calls of libpq: nobody could interrupt them.
+    # Not the blocking calls of libpq, which cannot be interrupted.
     results: list[PGresult] = raw.wait(generators.execute(raw.pgconn))
-    # The server commits after it has answered the statement. Where the COMMIT fails, its error comes second.
+    # The server commits after it has answered the statement. If the COMMIT fails, its error comes second.
     answer, *_ = [_check_result(result) for result in results]
     return answer
 

@@ -1,4 +1,4 @@
-"""What running attempts say, kept with their jobs."""
+"""Progress, log lines and step results of running attempts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from forebay.stores.shared.rows import log_line_text, progress_text
 def save_progress(
     tx: Transaction, worker: WorkerId, updates: Sequence[ProgressUpdate]
 ) -> tuple[LeaseRefusal, ...]:
-    """Keep what the holders of leases say; answers whose lease is not held.
+    """Store progress updates; return the leases that are not held.
 
-    The leases are locked, so one that is held here is held when the notes are written.
+    The leases are locked, so a lease that is held here is held when its progress is written.
     """
-    held = lock_leases(tx, (note.lease.job_id for note in updates))
+    leases = lock_leases(tx, (update.lease.job_id for update in updates))
     refused: list[LeaseRefusal] = []
-    for note in updates:
-        lease = held.get(note.lease.job_id)
-        if lease is not None and (lease.attempt, lease.worker) == (note.lease.attempt, worker):
-            _write_progress(tx, note.lease, normalize_update(note, tx.now))
+    for update in updates:
+        lease = leases.get(update.lease.job_id)
+        if lease is not None and (lease.attempt, lease.worker) == (update.lease.attempt, worker):
+            _write_progress(tx, update.lease, normalize_update(update, tx.now))
         else:
-            refused.append(LeaseRefusal(lease=note.lease, reason=find_refusal(tx, worker, note.lease)))
+            refused.append(LeaseRefusal(lease=update.lease, reason=find_refusal(tx, worker, update.lease)))
     return tuple(refused)
 
 

@@ -1,4 +1,4 @@
-"""Looking at a PostgreSQL store without holding anybody up."""
+"""Read side of the PostgreSQL engine; it takes no locks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LATE_MS: Final = 60_000
 
 
 class ReadSnapshot:
-    """One look at the store: whatever is read in it is of the same moment."""
+    """MVCC snapshot of the store: all reads in it are of the same moment."""
 
     def __init__(self, raw: Raw, statements: Statements) -> None:
         self.raw = raw
@@ -97,7 +97,7 @@ class PostgresReader(
     PostgresJobExport,
     SqlAuditLogReader,
 ):
-    """A handle to look at one store."""
+    """Read handle of one store."""
 
     def __init__(self, connection: Connection, statements: Statements) -> None:
         self._connection = connection
@@ -121,20 +121,20 @@ class PostgresReader(
         return [None if job is None else state_info_of(job) for job in self._load_jobs("job_states", ids)]
 
     def _load_jobs(self, statement: str, ids: Sequence[JobId]) -> list[Job | None]:
-        with self._open_snapshot() as look:
-            rows = look.all(statement, {"ids": sorted(set(ids))})
+        with self._open_snapshot() as snapshot:
+            rows = snapshot.all(statement, {"ids": sorted(set(ids))})
         found = {row[0]: row for row in rows}
         return [job_from_row(found[job_id]) if job_id in found else None for job_id in ids]
 
     def search(self, query: JobQuery, *, limit: int = 100, after: str | None = None) -> Page:
         check_limit(limit)
-        with self._open_snapshot() as look:
-            return search(look, query, limit, None if after is None else page_end(after))
+        with self._open_snapshot() as snapshot:
+            return search(snapshot, query, limit, None if after is None else page_end(after))
 
     def counts(self, queues: Sequence[QueueName] = ()) -> dict[QueueName, Counts]:
-        with self._open_snapshot() as look:
-            names = list(queues) or [row[0] for row in look.all("queues")]
-            counted = look.counts()
+        with self._open_snapshot() as snapshot:
+            names = list(queues) or [row[0] for row in snapshot.all("queues")]
+            counted = snapshot.counts()
         by_queue: dict[QueueName, dict[str, int]] = {name: {} for name in names}
         for (queue, state), jobs in counted.items():
             if queue in by_queue:
@@ -142,114 +142,124 @@ class PostgresReader(
         return {name: Counts(**states) for name, states in by_queue.items()}
 
     def lanes(self) -> list[LaneCount]:
-        with self._open_snapshot() as look:
-            rows = look.all("lane_counts")
-        return [LaneCount(queue=queue, lane=gate, jobs=jobs) for queue, gate, jobs in rows]
+        with self._open_snapshot() as snapshot:
+            rows = snapshot.all("lane_counts")
+        return [LaneCount(queue=queue, lane=lane, jobs=jobs) for queue, lane, jobs in rows]
 
     def peek(self, queue: QueueName, limit: int = 10) -> list[JobSummary]:
         check_limit(limit)
-        with self._open_snapshot() as look:
-            found = look.queue(queue)
+        with self._open_snapshot() as snapshot:
+            found = snapshot.queue(queue)
             if found is None:
                 return []
             cap_ms = found.settings.scoring.cap_ms
-            values = {"queue": queue, "now": look.now(), "cap_ms": cap_ms, "limit": limit}
-            return [summary_from_row(row) for row in look.all("peek", values)]
+            values = {"queue": queue, "now": snapshot.now(), "cap_ms": cap_ms, "limit": limit}
+            return [summary_from_row(row) for row in snapshot.all("peek", values)]
 
     def position(self, job_id: JobId) -> Position | None:
-        with self._open_snapshot() as look:
-            job = look.job(job_id)
+        with self._open_snapshot() as snapshot:
+            job = snapshot.job(job_id)
             if job is None or job.state is not JobState.PENDING or job.lane is not None:
                 return None
-            now = look.now()
-            ahead = _count_ahead(look, job, now)
+            now = snapshot.now()
+            ahead = _count_ahead(snapshot, job, now)
             is_exact = ahead <= EXACT_UP_TO
             if not is_exact:
-                ahead = _estimate_ahead(look, job)
-            wait_ms = _load_throughput(look, job.queue, now).wait_ms
+                ahead = _estimate_ahead(snapshot, job)
+            wait_ms = _load_throughput(snapshot, job.queue, now).wait_ms
         return Position(ahead=ahead, is_exact=is_exact, starts_in_ms=wait_ms(ahead))
 
     def throughputs(self, queues: Sequence[QueueName]) -> dict[QueueName, Throughput]:
-        with self._open_snapshot() as look:
-            now = look.now()
-            return {queue: _load_throughput(look, queue, now) for queue in queues}
+        with self._open_snapshot() as snapshot:
+            now = snapshot.now()
+            return {queue: _load_throughput(snapshot, queue, now) for queue in queues}
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
-        with self._open_snapshot() as look:
-            found = [queue_from_row(row) for row in look.all("queues")]
+        with self._open_snapshot() as snapshot:
+            found = [queue_from_row(row) for row in snapshot.all("queues")]
         if names:
             return [queue for queue in found if queue.name in names]
         return [queue for queue in found if queue.state is not QueueState.DROPPED]
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
-        with self._open_snapshot() as look:
-            rows = look.all("workers") if ids is None else look.all("workers_named", {"workers": list(ids)})
+        with self._open_snapshot() as snapshot:
+            rows = (
+                snapshot.all("workers")
+                if ids is None
+                else snapshot.all("workers_named", {"workers": list(ids)})
+            )
             return [worker_from_row(row) for row in rows]
 
     def commands(self, ids: Sequence[str]) -> list[Command | None]:
-        with self._open_snapshot() as look:
+        with self._open_snapshot() as snapshot:
             rows = {
-                row[0]: row for row in look.all("command", {"ids": list(ids)}) if not is_unknown_command(row)
+                row[0]: row
+                for row in snapshot.all("command", {"ids": list(ids)})
+                if not is_unknown_command(row)
             }
         return [command_from_row(rows[each]) if each in rows else None for each in ids]
 
     def parents(self, ids: Sequence[JobId]) -> list[Edge]:
-        with self._open_snapshot() as look:
-            return resolve_edge_states(look, look.all("parents", {"ids": list(ids)}))
+        with self._open_snapshot() as snapshot:
+            return resolve_edge_states(snapshot, snapshot.all("parents", {"ids": list(ids)}))
 
     def first_in_sequence(self, name: str) -> JobId | None:
-        with self._open_snapshot() as look:
-            return next((job_id for _, _, job_id in look.all("sequences_first", {"names": [name]})), None)
+        with self._open_snapshot() as snapshot:
+            return next((job_id for _, _, job_id in snapshot.all("sequences_first", {"names": [name]})), None)
 
     def dependants(
         self, ids: Sequence[JobId], *, limit: int = 1_000, after: Edge | None = None
     ) -> list[Edge]:
         check_limit(limit)
         values = {"ids": list(ids), "limit": limit, **edge_cursor_params(after)}
-        with self._open_snapshot() as look:
-            return resolve_edge_states(look, look.all("dependants", values))
+        with self._open_snapshot() as snapshot:
+            return resolve_edge_states(snapshot, snapshot.all("dependants", values))
 
     def progress(self, job_id: JobId) -> JobProgress:
-        with self._open_snapshot() as look:
-            return progress_from_rows(look.all("progress", {"job_id": job_id}))
+        with self._open_snapshot() as snapshot:
+            return progress_from_rows(snapshot.all("progress", {"job_id": job_id}))
 
     def history(self, job_id: JobId) -> Timeline | None:
         of_job = {"job_id": job_id}
-        with self._open_snapshot() as look:
-            job = look.job(job_id)
+        with self._open_snapshot() as snapshot:
+            job = snapshot.job(job_id)
             if job is None:
                 return None
             return Timeline(
                 job=job,
-                attempts=tuple(attempt_from_row(job_id, row) for row in look.all("failed_attempts", of_job)),
-                events=tuple(event_from_row(row) for row in look.all("events", of_job)),
-                progress=progress_from_rows(look.all("progress", of_job)),
+                attempts=tuple(
+                    attempt_from_row(job_id, row) for row in snapshot.all("failed_attempts", of_job)
+                ),
+                events=tuple(event_from_row(row) for row in snapshot.all("events", of_job)),
+                progress=progress_from_rows(snapshot.all("progress", of_job)),
             )
 
     def archive(
         self, *, day: str | None = None, task: str | None = None, limit: int = 100
     ) -> list[ArchiveEntry]:
         check_limit(limit)
-        with self._open_snapshot() as look:
-            rows = look.all("archive", {"day": day, "task": task, "limit": limit})
+        with self._open_snapshot() as snapshot:
+            rows = snapshot.all("archive", {"day": day, "task": task, "limit": limit})
         return [archive_entry_from_row(row) for row in rows]
 
     def now(self) -> int:
-        with self._open_snapshot() as look:
-            return look.now()
+        with self._open_snapshot() as snapshot:
+            return snapshot.now()
 
     def server_usage(self) -> ServerUsage:
-        with self._open_snapshot() as look:
-            [(connections, limit)] = look.all("server_usage")
+        with self._open_snapshot() as snapshot:
+            [(connections, limit)] = snapshot.all("server_usage")
         return ServerUsage(connections=connections, connection_limit=limit)
 
     def health(self) -> StoreHealth:
-        with self._open_snapshot() as look, look.raw.long_timeout():
-            look.all("check_planning")
-            problems = list(_find_miscounts(look))
+        with self._open_snapshot() as snapshot, snapshot.raw.long_timeout():
+            snapshot.all("check_planning")
+            problems = list(_find_miscounts(snapshot))
             for name in ("check_jobs", "check_keys", "check_edges"):
-                problems += [f"{what} {trouble}" for what, trouble in look.all(name, {"late_ms": LATE_MS})]
-            number = schema_number(look.raw, self._statements)
+                problems += [
+                    f"{what} {trouble}" for what, trouble in snapshot.all(name, {"late_ms": LATE_MS})
+                ]
+            number = schema_number(snapshot.raw, self._statements)
         return StoreHealth(engine="postgresql", schema=number, problems=tuple(problems))
 
     def close(self) -> None:
@@ -263,7 +273,7 @@ def _load_throughput(snapshot: ReadSnapshot, queue: QueueName, now: int) -> Thro
 
 
 def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
-    """Jobs with a greater lead, or the same one and a lower seq, in both classes."""
+    """Count the jobs with a greater effective priority, or the same one and a lower seq, in both classes."""
     queue = snapshot.queue(job.queue)
     cap_ms = 0 if queue is None else queue.settings.scoring.cap_ms
     # The rank that a job of the other class must stay below to go first.
@@ -277,13 +287,13 @@ def _count_ahead(snapshot: ReadSnapshot, job: Job, now: int) -> int:
 
 
 def _estimate_ahead(snapshot: ReadSnapshot, job: Job) -> int:
-    """Where the job's rank lies between the queue's lowest and highest, as a share of its jobs."""
+    """Estimate the jobs ahead by linear interpolation of the rank between the queue's lowest and highest."""
     lowest, highest = snapshot.one("rank_span", {"queue": job.queue}) or (None, None)
     pending = snapshot.counts().get((job.queue, "pending"), 0)
     if lowest is None or highest is None or highest == lowest or job.age_capped:
         return max(pending - 1, EXACT_UP_TO)
-    share: float = (job.rank - lowest) / (highest - lowest)
-    return min(max(round(pending * share), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
+    fraction: float = (job.rank - lowest) / (highest - lowest)
+    return min(max(round(pending * fraction), EXACT_UP_TO), max(pending - 1, EXACT_UP_TO))
 
 
 def _find_miscounts(snapshot: ReadSnapshot) -> Iterator[str]:

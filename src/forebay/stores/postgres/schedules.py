@@ -1,4 +1,4 @@
-"""Schedules: saved, removed and fired."""
+"""Schedules: save, drop, fire and list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from forebay.stores.shared.schedules import (
 
 T = TypeVar("T")
 
-# The columns that firing changes.
+# The columns that an advance changes.
 ADVANCED_COLUMNS: Final = (
     "name",
     "revision",
@@ -49,7 +49,7 @@ ADVANCED_COLUMNS: Final = (
 
 
 class PostgresScheduleStore(ABC):
-    """The part of a handle to write that keeps schedules."""
+    """Schedule part of a write handle."""
 
     @abstractmethod
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T: ...
@@ -68,7 +68,7 @@ class PostgresScheduleStore(ABC):
 
 
 class PostgresScheduleReader(ABC):
-    """The part of a handle to look that shows schedules."""
+    """Schedule part of a read handle."""
 
     @abstractmethod
     def _open_snapshot(self) -> AbstractContextManager[QueryRunner]: ...
@@ -78,15 +78,15 @@ class PostgresScheduleReader(ABC):
     ) -> list[Schedule]:
         check_limit(limit)
         values = {"names": None if names is None else list(names), "after": after or "", "limit": limit}
-        with self._open_snapshot() as look:
-            return schedules_from_rows(look.all("schedules", values))
+        with self._open_snapshot() as snapshot:
+            return schedules_from_rows(snapshot.all("schedules", values))
 
     def schedule_runs(self, name: str, *, limit: int = 100) -> list[ScheduleRun]:
         check_limit(limit)
-        with self._open_snapshot() as look:
+        with self._open_snapshot() as snapshot:
             return [
                 schedule_run_from_row(row)
-                for row in look.all("schedule_runs", {"schedule": name, "limit": limit})
+                for row in snapshot.all("schedule_runs", {"schedule": name, "limit": limit})
             ]
 
 
@@ -112,17 +112,17 @@ def drop(tx: Transaction, name: str, actor: str) -> bool:
 
 
 def load_due(tx: Transaction, limit: int) -> DueSchedules:
-    found = tx.run("schedules_due", {"now": tx.now, "limit": limit})
+    due = tx.run("schedules_due", {"now": tx.now, "limit": limit})
     later = tx.one("schedules_next", {"now": tx.now})
     return DueSchedules(
         now=tx.now,
-        schedules=tuple(schedules_from_rows(found.fetchall())),
+        schedules=tuple(schedules_from_rows(due.fetchall())),
         next_due_ms=None if later is None else later[0] - tx.now,
     )
 
 
 def _decode_schedule(row: Row | None) -> Schedule | None:
-    """One that cannot be read is as good as none: somebody may be about to replace it."""
+    """Return the schedule of a row; None if it is unreadable, so that a save can replace it."""
     return next(iter(schedules_from_rows([] if row is None else [row])), None)
 
 
@@ -131,65 +131,69 @@ def _record_event(tx: Transaction, detail: str, actor: str, changes: Changes) ->
 
 
 def fire_schedules(tx: Transaction, advances: Sequence[ScheduleAdvance]) -> list[FireResult]:
-    """All jobs of all moves are inserted at once: their keys are taken in one order, whoever else takes
-    some."""
-    rows = tx.all("schedules_lock", {"names": sorted({move.name for move in advances})})
+    """Apply advances; all of their jobs are one insert, so their keys are taken in one order."""
+    rows = tx.all("schedules_lock", {"names": sorted({advance.name for advance in advances})})
     locked = {schedule.name: schedule for schedule in schedules_from_rows(rows)}
-    made = []
-    for move in advances:
-        # Taken out, so that a second move of the same schedule finds it moved.
-        schedule = locked.pop(move.name, None) if may_fire(locked.get(move.name), move, tx.now) else None
-        made.append((move, schedule))
-    jobs = [run.job for move, schedule in made if schedule is not None for run in move.runs]
-    receipts = iter(_insert_jobs(tx, jobs) if jobs else ())
-    landings = [
+    pairs = []
+    for advance in advances:
+        # Removed, so that a second advance of the same schedule is refused.
+        schedule = (
+            locked.pop(advance.name, None) if may_fire(locked.get(advance.name), advance, tx.now) else None
+        )
+        pairs.append((advance, schedule))
+    jobs = [run.job for advance, schedule in pairs if schedule is not None for run in advance.runs]
+    results = iter(_insert_jobs(tx, jobs) if jobs else ())
+    updates = [
         None
         if schedule is None
-        else apply_advance(schedule, move, [next(receipts) for _ in move.runs], tx.now)
-        for move, schedule in made
+        else apply_advance(schedule, advance, [next(results) for _ in advance.runs], tx.now)
+        for advance, schedule in pairs
     ]
     _save_updates(
-        tx, [(move.name, landing) for move, landing in zip(advances, landings, strict=True) if landing]
+        tx, [(advance.name, update) for advance, update in zip(advances, updates, strict=True) if update]
     )
     return [
-        FireResult(name=move.name, applied=landing is not None, runs=landing.runs if landing else ())
-        for move, landing in zip(advances, landings, strict=True)
+        FireResult(name=advance.name, applied=update is not None, runs=update.runs if update else ())
+        for advance, update in zip(advances, updates, strict=True)
     ]
 
 
 def _insert_jobs(tx: Transaction, jobs: Sequence[NewJob]) -> list[InsertResult]:
-    """Insert the jobs of runs. One that is refused for good is noted as failed; one whose key another
-    transaction holds is not, and nothing moves: else its run would be lost."""
-    receipts = insert_all(tx, jobs, InsertRules(), atomic=False)
-    for receipt in receipts:
-        if isinstance(receipt.error, StoreBusy):
-            raise receipt.error
-    return receipts
+    """Insert the jobs of runs; a refused job becomes a failed run.
+
+    Raise StoreBusy for a job whose key another transaction holds: nothing advances, else its run would be
+    lost.
+    """
+    results = insert_all(tx, jobs, InsertRules(), atomic=False)
+    for result in results:
+        if isinstance(result.error, StoreBusy):
+            raise result.error
+    return results
 
 
 def _save_updates(tx: Transaction, updates: Sequence[tuple[str, ScheduleUpdate]]) -> None:
-    """Write what the moves have come to, many by one statement."""
-    gone = [name for name, landing in updates if landing.schedule is None]
-    for name in gone:
+    """Store the results of advances, many by one statement."""
+    removed = [name for name, update in updates if update.schedule is None]
+    for name in removed:
         _remove(tx, name)
-    stay = [(landing.schedule, landing) for _, landing in updates if landing.schedule is not None]
-    if stay:
-        # Column by column, without the definitions: these stay, and would have to be written as text.
-        moved = [one for one, _ in stay]
+    saved = [(update.schedule, update) for _, update in updates if update.schedule is not None]
+    if saved:
+        # Without the definitions: these stay, and would have to be encoded again.
+        advanced = [schedule for schedule, _ in saved]
         tx.run(
             "schedules_advance",
-            {column: [getattr(one, column) for one in moved] for column in ADVANCED_COLUMNS},
+            {column: [getattr(schedule, column) for schedule in advanced] for column in ADVANCED_COLUMNS},
         )
-    lines = [row_from_schedule_run(one.name, line) for one, landing in stay for line in landing.runs]
-    if lines:
-        tx.run("schedule_runs_add", {column: [line[column] for line in lines] for column in lines[0]})
-    for one, landing in stay:
-        if landing.may_overflow:
-            tx.run("schedule_runs_trim", {"schedule": one.name, "limit": MAX_STORED_RUNS})
+    rows = [row_from_schedule_run(schedule.name, row) for schedule, update in saved for row in update.runs]
+    if rows:
+        tx.run("schedule_runs_add", {column: [row[column] for row in rows] for column in rows[0]})
+    for schedule, update in saved:
+        if update.may_overflow:
+            tx.run("schedule_runs_trim", {"schedule": schedule.name, "limit": MAX_STORED_RUNS})
 
 
 def _remove(tx: Transaction, name: str) -> bool:
-    # The schedule first: who fires it has its row, and adds to the history that goes with it.
+    # The schedule first: an advance locks its row, and adds to the history that is deleted with it.
     was_there = tx.one("schedule_remove", {"name": name}) is not None
     tx.run("schedule_runs_trim", {"schedule": name, "limit": 0})
     return was_there

@@ -1,4 +1,4 @@
-"""Bringing the schema of a database up to date."""
+"""Schema of the store: create, migrate and check."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 @cache
 def statements_for(schema: str) -> Statements:
-    """All statements of this engine, for one schema."""
+    """Return all statements of this engine, for one schema."""
     return prepare_statements(load_statements(PACKAGE), schema)
 
 
 def open_schema(connection: Connection, statements: Statements) -> None:
-    """Make the tables in a database that has none of ours; an older schema waits for `forebay migrate`."""
+    """Create the tables in a new database; an older schema waits for `forebay migrate`."""
     number, steps = _read_schema(connection, statements)
     if number == 0:
         migrate(connection, statements)
@@ -54,7 +54,7 @@ def open_schema(connection: Connection, statements: Statements) -> None:
 
 
 def check_schema(connection: Connection, statements: Statements) -> None:
-    """Raise unless the database has the tables that this program needs; nothing is changed in it."""
+    """Raise unless the database has the schema that this program needs; change nothing."""
     number, steps = _read_schema(connection, statements)
     if number == 0:
         raise StoreUnusable(f"{connection.location} has no Forebay tables; `forebay migrate` makes them")
@@ -63,7 +63,7 @@ def check_schema(connection: Connection, statements: Statements) -> None:
 
 
 def check_caller_schema(raw: StatementExecutor, location: str, statements: Statements) -> None:
-    """Raise unless the database of a caller's connection has the tables that this program writes."""
+    """Raise unless the database of a caller's connection has the schema that this program needs."""
     applied = _load_applied(raw, statements)
     if applied.number == 0:
         raise ConfigError(f"{location} has no tables for jobs yet: open its store once before")
@@ -74,7 +74,7 @@ def check_caller_schema(raw: StatementExecutor, location: str, statements: State
 
 
 def watch_schema(connection: Connection, statements: Statements) -> None:
-    """Let a handle refuse to go on once the schema has outgrown this program."""
+    """Let a handle refuse statements once the schema is too new for this program."""
     known = load_migrations(PACKAGE)
 
     def check(raw: Raw) -> None:
@@ -84,12 +84,12 @@ def watch_schema(connection: Connection, statements: Statements) -> None:
 
 
 def schema_number(raw: StatementExecutor, statements: Statements) -> int:
-    """How far a schema is."""
+    """Return the number of the last applied migration."""
     return _load_applied(raw, statements).number
 
 
 def migrate(connection: Connection, statements: Statements) -> int:
-    """Apply what is missing and answer the schema's number."""
+    """Apply missing migrations and return the number of the last one."""
     known = load_migrations(PACKAGE)
     number, steps = _read_schema(connection, statements)
     if steps:
@@ -97,7 +97,7 @@ def migrate(connection: Connection, statements: Statements) -> int:
             is_breaking = 0 < number < max(step.min_program for step in steps)
             number = _catch_up_with_retry(connection, statements, known)
             if is_breaking:
-                # After the commit: an old program that connects again sees the step, and is refused.
+                # After the commit: an old program that connects again sees the migration, and is refused.
                 connection.open().execute(
                     statements["sessions_end"], {"name": connection.address.application}
                 )
@@ -108,8 +108,7 @@ def migrate(connection: Connection, statements: Statements) -> int:
 
 
 def _catch_up_with_retry(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
-    """A step locks whole tables, in an order that is not that of programs at work: the server may end it to
-    let them go on, and nothing of it has happened then."""
+    """Apply migrations, again after a deadlock: they lock whole tables in another order than programs do."""
     for _ in range(TRIES - 1):
         with suppress(errors.DeadlockDetected):
             return _catch_up(connection, statements, known)
@@ -117,8 +116,11 @@ def _catch_up_with_retry(connection: Connection, statements: Statements, known: 
 
 
 def _catch_up(connection: Connection, statements: Statements, known: Sequence[Migration]) -> int:
-    """Apply the steps in one transaction. Programs that start at once do so one after the other: who comes
-    second has waited for the lock, looks again and finds nothing left to do."""
+    """Apply missing migrations in one transaction.
+
+    Programs that start at once take turns: the second one waits for the lock, reads the number again and
+    finds nothing left to do.
+    """
     raw = connection.open()
     with raw.long_timeout(None), raw.transaction():
         raw.execute(statements["schema_timeouts"])
@@ -132,11 +134,11 @@ def _catch_up(connection: Connection, statements: Statements, known: Sequence[Mi
             values = {"number": step.number, "name": step.name, "min_program": step.min_program}
             raw.execute(statements["schema_add"], values)
         if number == 0:
-            # Before anybody can end a job: one that has gone to the default partition keeps its day from
-            # being made, and then that day can only be pruned job by job.
+            # Before a job can end: one in the default partition prevents the partition of its day, and then
+            # that day can only be pruned job by job.
             (now,) = raw.execute(statements["now"]).fetchone() or (0,)
-            for made in first_days(connection.address.schema, now):
-                raw.execute(made.encode())
+            for statement in first_days(connection.address.schema, now):
+                raw.execute(statement.encode())
     if number == 0:
         logger.info("created a new, empty store at %s", connection.location)
     return len(known)
@@ -152,7 +154,7 @@ def _read_schema(connection: Connection, statements: Statements) -> tuple[int, S
 
 
 def check_version(version: int, location: str) -> None:
-    """Raise StoreUnusable for a server that is older than those we test with."""
+    """Raise StoreUnusable for a server that is too old."""
     if version < OLDEST_SERVER:
         raise StoreUnusable(
             f"{location} is PostgreSQL {version // 10_000}; Forebay needs {OLDEST_SERVER // 10_000} or newer"
@@ -162,7 +164,7 @@ def check_version(version: int, location: str) -> None:
 def _load_steps(
     connection: Connection, raw: Raw, statements: Statements, known: Sequence[Migration]
 ) -> tuple[int, Sequence[Migration]]:
-    """The schema's number and the migrations it still needs."""
+    """Return the number of the last applied migration, and the missing ones."""
     applied = _load_applied(raw, statements)
     return applied.number, pending_migrations(known, applied, connection.location)
 

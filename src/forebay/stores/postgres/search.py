@@ -1,4 +1,4 @@
-"""Searches in a PostgreSQL store: which list is gone through, and how far."""
+"""Job search: choice of an index and bounded scans of it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from forebay.stores.shared.rows import json_text, summary_from_row
 Span = Mapping[str, Any]
 
 ROWS_PER_SCAN: Final = 10_000
-# So many jobs with the marks that are wanted can be put in order; if there are more, a list is gone through.
-MAX_MARKED: Final = 20_000
-# Marks of so many jobs in one look are common: finding all that have them would take longer than going on.
-COMMON_MARKED: Final = 100
-# Numbers may tell another order than times: of jobs that came at once, or while a clock was set.
+# Jobs with the wanted texts that are sorted at most; if there are more, a list is scanned.
+MAX_HASHED: Final = 20_000
+# Texts of so many jobs in one scan are common: finding all of these jobs would take longer than more scans.
+COMMON_HASHED: Final = 100
+# The order of seqs may differ from that of times: for concurrent inserts, or after a clock was set.
 CLOCK_MS: Final = 60_000
 _FINISHED: Final = frozenset({JobState.COMPLETED, JobState.CANCELLED})
 _TABLES: Final = (("live", LIVE), ("finished", _FINISHED), ("dead", frozenset({JobState.DEAD})))
@@ -25,26 +25,26 @@ _IDS: Final = ("idempotency_key", "correlation_id", "parent_id")
 
 
 def search(runner: QueryRunner, query: JobQuery, limit: int, after: int | None) -> Page:
-    """One look through the shortest list in which all jobs that fit must be.
+    """Scan the shortest list that has all matching jobs.
 
-    Marks that many jobs have are soon met on any list, whatever else is asked of these jobs. Only where they
-    are not, all jobs that have them are looked up and put in order.
+    Any list soon yields jobs with common texts, whatever the other conditions are. Only for rare texts all
+    jobs that have them are found by their hashes and sorted.
     """
     runner.all("search_planning", {})
     span = {"locations": _tables_of(query.states), **_span(runner, query, after)}
     page = _scan_list(runner, query, limit, span)
-    if page.scanned_back_to is None or not (marks := list(_marks(query))):
+    if page.scanned_back_to is None or not (texts := list(_hashed_texts(query))):
         return page
-    if _is_soon_met(runner, query, page, span):
+    if _has_common_texts(runner, query, page, span):
         return page
-    rows = runner.all("search_hashes", {**span, "texts": marks, "limit": MAX_MARKED + 1})
-    if len(rows) > MAX_MARKED:
+    rows = runner.all("search_hashes", {**span, "texts": texts, "limit": MAX_HASHED + 1})
+    if len(rows) > MAX_HASHED:
         return page
-    return _search_marked(runner, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
+    return _search_hashed(runner, query, limit, span, sorted((seq for (seq,) in rows), reverse=True))
 
 
-def _is_soon_met(runner: QueryRunner, query: JobQuery, page: Page, span: Span) -> bool:
-    marked = JobQuery(
+def _has_common_texts(runner: QueryRunner, query: JobQuery, page: Page, span: Span) -> bool:
+    by_texts = JobQuery(
         queues=query.queues,
         tasks=query.tasks,
         states=query.states,
@@ -52,29 +52,29 @@ def _is_soon_met(runner: QueryRunner, query: JobQuery, page: Page, span: Span) -
         tags=query.tags,
         **{name: getattr(query, name) for name in _IDS},
     )
-    met = page if marked == query else _scan_list(runner, marked, COMMON_MARKED, span)
-    return len(met.jobs) >= COMMON_MARKED
+    found = page if by_texts == query else _scan_list(runner, by_texts, COMMON_HASHED, span)
+    return len(found.jobs) >= COMMON_HASHED
 
 
 def _scan_list(runner: QueryRunner, query: JobQuery, limit: int, span: Span) -> Page:
-    """What fits among the newest jobs of a list."""
+    """Return the matching jobs among the newest of a list."""
     chosen = _list_of(query)
-    [(first, until)] = runner.all("search_window", {**span, **chosen, "rows": ROWS_PER_SCAN - 1})
-    narrow = {"queue": chosen["queue"], "task": chosen["task"], "first": first, "seqs": None}
-    return _load_page(runner, {**_conditions(query), **span, **narrow}, limit, until)
+    [(first, last)] = runner.all("search_window", {**span, **chosen, "rows": ROWS_PER_SCAN - 1})
+    bounds = {"queue": chosen["queue"], "task": chosen["task"], "first": first, "seqs": None}
+    return _load_page(runner, {**_conditions(query), **span, **bounds}, limit, last)
 
 
-def _search_marked(
-    runner: QueryRunner, query: JobQuery, limit: int, span: Span, marked: Sequence[int]
+def _search_hashed(
+    runner: QueryRunner, query: JobQuery, limit: int, span: Span, hashed: Sequence[int]
 ) -> Page:
-    """What fits among these ended jobs, and among the newest live ones."""
-    seqs = list(marked[:ROWS_PER_SCAN])
-    live = {**span, "locations": [place for place in span["locations"] if place == "live"]}
+    """Return the matching jobs among these final ones, and among the newest live ones."""
+    seqs = list(hashed[:ROWS_PER_SCAN])
+    live = {**span, "locations": [location for location in span["locations"] if location == "live"]}
     [(_, until)] = runner.all("search_window", {**live, **_list_of(JobQuery()), "rows": ROWS_PER_SCAN - 1})
-    if len(marked) > len(seqs):
+    if len(hashed) > len(seqs):
         until = max(until or 0, seqs[-1])
-    narrow = {"queue": None, "task": None, "first": seqs[0] if seqs else None, "seqs": seqs}
-    return _load_page(runner, {**_conditions(query), **span, **narrow}, limit, until)
+    bounds = {"queue": None, "task": None, "first": seqs[0] if seqs else None, "seqs": seqs}
+    return _load_page(runner, {**_conditions(query), **span, **bounds}, limit, until)
 
 
 def _load_page(runner: QueryRunner, params: Mapping[str, Any], limit: int, until: int | None) -> Page:
@@ -91,13 +91,13 @@ def _load_page(runner: QueryRunner, params: Mapping[str, Any], limit: int, until
 
 
 def _tables_of(states: Sequence[JobState]) -> list[str]:
-    """The tables in which jobs of these states can be."""
+    """Return the tables in which jobs of these states can be."""
     wanted = set(states or JobState)
-    return [place for place, inside in _TABLES if wanted & inside]
+    return [location for location, states_inside in _TABLES if wanted & states_inside]
 
 
 def _span(runner: QueryRunner, query: JobQuery, after: int | None) -> dict[str, int | None]:
-    """Times as numbers of jobs, since all lists are in the order of these."""
+    """Return times as seqs of jobs, since all lists are in the order of seq."""
     since = None
     if query.created_from is not None:
         [(before,)] = runner.all("search_moment", {"moment": query.created_from - CLOCK_MS})
@@ -108,13 +108,13 @@ def _span(runner: QueryRunner, query: JobQuery, after: int | None) -> dict[str, 
     return {"since": since, "after": after}
 
 
-def _marks(query: JobQuery) -> Iterator[str]:
+def _hashed_texts(query: JobQuery) -> Iterator[str]:
     yield from (f"tags {tag}" for tag in query.tags)
     yield from (f"{name} {value}" for name in _IDS if (value := getattr(query, name)) is not None)
 
 
 def _list_of(query: JobQuery) -> dict[str, object]:
-    """The one list to go through: of a key, of a task, of a queue, of cancelled jobs, or of all."""
+    """Return the list to scan: of a key, a task, a queue, cancelled jobs, or all."""
     task, queue = _only(query.tasks), _only(query.queues)
     chosen: dict[str, object] = {"unique_key": None, "task": None, "queue": None, "cancelled": False}
     if query.unique_key is not None:

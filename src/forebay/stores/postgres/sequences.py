@@ -1,10 +1,10 @@
-"""Sequences: of the jobs of one, the first may run; the others are blocked until it is final or gone.
+"""FIFO sequences: the first job of a sequence may run; the others are blocked until it is final or removed.
 
-All who join or leave a sequence hold its lock from before they look until they commit. So numbers are given
-in the order of commits; and whoever comes while the job before it ends is seen by the one who lets the next
-run, or sees that there is nobody before it. Ends take this lock before those of edges and blocked jobs.
-Revivals and numbers that come up while the list is worked on take it later: of two that wait for each other
-the server ends one, and its transaction is made again.
+A transaction that joins or leaves a sequence holds its lock from before it reads it until it commits. So
+positions are given in the order of commits. An insert that runs while the previous job ends is either seen by
+the transaction that releases the next job, or sees an empty sequence. Ends take this lock before those of
+edges and blocked jobs. Revivals and positions assigned during propagation take it later: after a deadlock the
+server ends one of the two, and its transaction is retried.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from forebay.stores.postgres.transaction import Transaction
 
 
 class SequenceWriter:
-    """The sequences of one insert.
+    """Sequences of one insert.
 
-    In a caller's transaction nothing is locked: it may be open for as long as it likes. Its jobs are blocked,
-    and come last in their sequences when somebody hears of the commit.
+    A caller transaction takes no lock, since it may stay open for any time. Its jobs are blocked, and are
+    appended to their sequences when their outbox entry is processed.
     """
 
     def __init__(self, tx: Transaction, jobs: Iterable[NewJob], *, is_caller_tx: bool) -> None:
@@ -29,14 +29,14 @@ class SequenceWriter:
         self._is_caller_tx = is_caller_tx
         self._members: list[tuple[str, JobId]] = []
         names = {job.sequence for job in jobs if job.sequence is not None}
-        brought = [] if is_caller_tx else [job.id for job in jobs if job.id is not None]
-        others = _find_left_behind(tx, brought)
-        self._occupied = set(names if is_caller_tx else _lock_sequences(tx, names | others))
-        if others:
-            _rename(tx, brought)
+        given = [] if is_caller_tx else [job.id for job in jobs if job.id is not None]
+        left_behind = _find_left_behind(tx, given)
+        self._occupied = set(names if is_caller_tx else _lock_sequences(tx, names | left_behind))
+        if left_behind:
+            _rename(tx, given)
 
     def must_wait(self, name: str | None) -> bool:
-        """Whether a job that comes last in a sequence now comes after others."""
+        """Return whether a job appended to a sequence now comes after other jobs."""
         return name in self._occupied
 
     def join(self, name: str, job_id: JobId) -> None:
@@ -44,7 +44,7 @@ class SequenceWriter:
         self._members.append((name, job_id))
 
     def flush(self) -> None:
-        """Write what has been gathered."""
+        """Store the collected members."""
         if self._members and self._is_caller_tx:
             self._tx.run("sequences_add_unordered", _columns(self._members))
             self._tx.add_to_outbox([(job_id, CHECK) for _, job_id in self._members])
@@ -53,21 +53,25 @@ class SequenceWriter:
 
 
 def _find_left_behind(tx: Transaction, ids: Sequence[JobId]) -> set[str]:
-    """The sequences in which ids stand that somebody brings: those of jobs whose ends were not heard of."""
+    """Return the sequences that still have given ids, of old jobs whose ends are not propagated yet."""
     return {name for (name,) in tx.all("sequences_of", {"ids": list(ids)})} if ids else set()
 
 
 def _rename(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """Jobs that do not live any more stand in their sequences under ids of nobody, until the list comes to
-    them. By their own ids they would be taken for the jobs that are brought now, and stay for ever."""
-    fresh = [tx.new_id() for _ in ids]
-    gone = tx.all("sequences_rename", {"ids": list(ids), "new_ids": fresh})
-    tx.add_to_outbox([(job_id, DependencyEvent.DELETED.value) for (job_id,) in gone])
+    """Give removed jobs unused ids in their sequences, until their ends are propagated.
+
+    By their own ids they would be taken for the new jobs with these ids, and stay for ever.
+    """
+    new_ids = [tx.new_id() for _ in ids]
+    renamed = tx.all("sequences_rename", {"ids": list(ids), "new_ids": new_ids})
+    tx.add_to_outbox([(job_id, DependencyEvent.DELETED.value) for (job_id,) in renamed])
 
 
 def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
-    """Jobs that are revived come last in their sequences; those that come after others. One of a caller's
-    transaction that nobody has heard of yet gets its number here."""
+    """Append revived jobs to their sequences; return those that come after others.
+
+    A job of a caller transaction that has no position yet gets it here.
+    """
     joined = [(job.sequence, job.id) for job in jobs if job.sequence is not None]
     if not joined:
         return set()
@@ -79,32 +83,34 @@ def rejoin(tx: Transaction, jobs: Iterable[Job]) -> set[JobId]:
 
 
 def assign_positions(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
-    """Jobs of a caller's transaction get their turns; those that are the first of their sequences. One that
-    has its turn already was told so when it got it."""
+    """Give jobs of a caller transaction their positions; return those that are first of their sequences.
+
+    A job that had its position already was returned when it got it.
+    """
     names = [name for (name,) in tx.all("sequences_unassigned", {"ids": list(ids)})]
     if not names:
         return []
     _lock_sequences(tx, names)
-    fresh = {job_id for (job_id,) in tx.all("sequences_assign", {"ids": list(ids)})}
-    return [job_id for _, _, job_id in tx.all("sequences_first", {"names": names}) if job_id in fresh]
+    assigned = {job_id for (job_id,) in tx.all("sequences_assign", {"ids": list(ids)})}
+    return [job_id for _, _, job_id in tx.all("sequences_first", {"names": names}) if job_id in assigned]
 
 
 def leave(tx: Transaction, ids: Sequence[JobId]) -> list[JobId]:
-    """Jobs that do not live any more are out of their sequences; which ones are the first there now."""
+    """Remove final jobs from their sequences; return the jobs that are first there now."""
     names = [name for (name,) in tx.all("sequences_of", {"ids": list(ids)})] if ids else []
     if not names:
         return []
     _lock_sequences(tx, names)
     left: dict[str, int] = {}
-    for name, turn in tx.all("sequences_remove", {"ids": list(ids)}):
-        if turn is not None:
-            left[name] = min(turn, left.get(name, turn))
+    for name, position in tx.all("sequences_remove", {"ids": list(ids)}):
+        if position is not None:
+            left[name] = min(position, left.get(name, position))
     rows = tx.all("sequences_first", {"names": sorted(left)}) if left else []
-    return [job_id for name, turn, job_id in rows if turn > left[name]]
+    return [job_id for name, position, job_id in rows if position > left[name]]
 
 
 def _lock_sequences(tx: Transaction, names: Collection[str]) -> list[str]:
-    """Lock sequences; which of them have jobs."""
+    """Lock sequences; return those that have jobs."""
     if not names:
         return []
     tx.run("sequences_lock", {"names": sorted(names)})

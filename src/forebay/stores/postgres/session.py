@@ -1,4 +1,4 @@
-"""A session of the driver's in which nobody waits without end for a server that says nothing."""
+"""Driver session with a response timeout."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from forebay.stores.shared.rows import Row
 
 T = TypeVar("T")
 
-# For what may take long and has limits of its own, none of which is longer.
+# For statements that may take long and have timeouts of their own, none of which is longer.
 LONG_SECONDS: Final = 660.0
 
 
 class ServerTimeout(psycopg.OperationalError):
-    """The server has taken a statement, or the network has, and nothing comes back."""
+    """No response to a statement that was sent within the timeout."""
 
 
 class Session(psycopg.Connection[Row]):
-    """Ends itself where an answer does not come.
+    """Session that closes itself when a response does not come in time.
 
-    The server's own limits help only while it runs, and those of the network only while nobody at the other
-    end takes what is sent. A server that is frozen, or a balancer that has forgotten the connection, keeps
-    both from striking. What was asked may have happened, or may yet happen: as with every lost answer.
+    Timeouts of the server help only while it runs, and those of TCP only while the other end acknowledges
+    nothing. A frozen server, or a load balancer that has dropped the connection, defeats both. The statement
+    may have happened, or may yet happen: as with every lost response.
     """
 
     answer_timeout: float | None = None  # seconds
@@ -36,13 +36,13 @@ class Session(psycopg.Connection[Row]):
         try:
             return super().wait(gen, *args, **{"timeout": self.answer_timeout, **options})
         except _WaitTimeout as exc:
-            # No cancel: whoever does not answer here would not there.
+            # No cancel request: a server that does not respond here would not respond to that.
             self.pgconn.finish()
             raise ServerTimeout(f"no answer in {self.answer_timeout:g} s") from exc
 
     @contextmanager
     def long_timeout(self, seconds: float | None = LONG_SECONDS) -> Iterator[None]:
-        """What is asked meanwhile may take long."""
+        """Allow statements to take long while the block runs."""
         usual, self.answer_timeout = self.answer_timeout, seconds
         try:
             yield

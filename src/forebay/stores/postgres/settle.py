@@ -1,4 +1,4 @@
-"""Settling: what a worker's attempts have come to."""
+"""Settle attempts: end their leases and move their jobs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from forebay.stores.postgres.rows import options_text_unstarted
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.shared.rows import STATES, Row, errors_from_text, json_text
 
-_COMPLETED: Final = JobState.COMPLETED  # a look-up in the enum for each job would take 0.1 us
+_COMPLETED: Final = JobState.COMPLETED  # the attribute of the enum takes 0.1 us for each job
 
 
 class LockedLease(NamedTuple):
-    """A lease that this transaction has locked, and what settling it has to know about the job."""
+    """Lease that this transaction has locked, with the columns of the job that a settlement needs."""
 
     id: JobId
     attempt: int
@@ -44,10 +44,9 @@ class LockedLease(NamedTuple):
 
 
 class SettlementBatch:
-    """The settlements of one exchange, in their order.
+    """Settlements of one call, in their order.
 
-    Successes that stand beside each other are gathered and written by one statement; whatever else comes
-    is written by itself, after them.
+    Consecutive successes are stored by one statement; any other settlement is stored by itself, after them.
     """
 
     def __init__(self, tx: Transaction, worker: WorkerId, leases: dict[JobId, LockedLease] | None) -> None:
@@ -55,17 +54,17 @@ class SettlementBatch:
         self._worker = worker
         self._is_locked = leases is not None
         self._leases = leases or {}
-        self._options: dict[JobId, str | None] = {}  # of jobs with an attempt that did not begin
+        self._options: dict[JobId, str | None] = {}  # of jobs with an unstarted attempt
         self._gathered: dict[JobId, Settlement] = {}
         self._sent: list[tuple[dict[JobId, Settlement], psycopg.Cursor[Row]]] = []
         self.settled: list[JobId] = []
-        self.charges: list[TokenCharge] = []  # of these: one that is refused charges nothing
-        self.queues: set[QueueName] = set()  # of those that were not plain successes
+        self.charges: list[TokenCharge] = []  # of the settled ones: a refused one charges nothing
+        self.queues: set[QueueName] = set()  # of settlements that were no simple successes
         self.repeated: list[JobId] = []
         self.refused: list[LeaseRefusal] = []
 
     def read_options(self, settlements: Sequence[Settlement]) -> None:
-        """Read what `count_unstarted` will write again, for all of these in one round trip."""
+        """Load the options that `count_unstarted` will store again, in one round trip."""
         ids = [end.job_id for end in settlements if end.unstarted]
         if ids:
             self._options = dict(self._tx.all("options_of", {"ids": ids}))
@@ -79,37 +78,37 @@ class SettlementBatch:
         self._settle(settlement)
 
     def send(self) -> None:
-        """End what has been gathered, without waiting for the answer."""
+        """Send the collected successes, without waiting for the result."""
         if self._gathered:
             gathered, self._gathered = self._gathered, {}
             self._sent.append((gathered, complete(self._tx, self._worker, gathered)))
 
     def collect(self) -> None:
-        """See what came of it; what the guard has not found is looked at by itself."""
+        """Fetch the results; a success whose lease was not found is settled by itself."""
         sent, self._sent = self._sent, []
         for gathered, answer in sent:
-            ended = collect_completed(self._tx, answer.fetchall())
+            completed = collect_completed(self._tx, answer.fetchall())
             for job_id, settlement in gathered.items():
-                if job_id in ended:
+                if job_id in completed:
                     self._leases.pop(job_id, None)
                     self._record_settled(settlement)
                 else:
                     self._settle(settlement)
 
     def _settle(self, settlement: Settlement) -> None:
-        held = self._leases.get(settlement.job_id) or self._lock_lease(settlement.job_id)
-        if held is not None and (held.attempt, held.worker) == (settlement.attempt, self._worker):
+        lease = self._leases.get(settlement.job_id) or self._lock_lease(settlement.job_id)
+        if lease is not None and (lease.attempt, lease.worker) == (settlement.attempt, self._worker):
             self._leases.pop(settlement.job_id, None)
-            self._end_lease(held, settlement)
-            self.queues.add(held.queue)
+            self._end_lease(lease, settlement)
+            self.queues.add(lease.queue)
             self._record_settled(settlement)
             return
         refusal = _refuse(self._tx, self._worker, settlement)
         if refusal == "":
             self.repeated.append(settlement.job_id)
         else:
-            lease = Lease(settlement.job_id, settlement.attempt)
-            self.refused.append(LeaseRefusal(lease=lease, reason=refusal))
+            refused_lease = Lease(settlement.job_id, settlement.attempt)
+            self.refused.append(LeaseRefusal(lease=refused_lease, reason=refusal))
 
     def _record_settled(self, settlement: Settlement) -> None:
         self.settled.append(settlement.job_id)
@@ -117,7 +116,7 @@ class SettlementBatch:
             self.charges.append(settlement.charge)
 
     def _lock_lease(self, job_id: JobId) -> LockedLease | None:
-        """The lease of a job that was not locked before, since it seemed to be one of many successes."""
+        """Lock the lease of a job that was sent with the successes."""
         return None if self._is_locked else lock_leases(self._tx, [job_id]).get(job_id)
 
     def _end_lease(self, lease: LockedLease, settlement: Settlement) -> None:
@@ -130,7 +129,7 @@ class SettlementBatch:
         if settlement.state not in WAITING:
             finish(tx, lease, settlement, settlement.state, settlement.reason, errors)
         elif lease.cancel_reason is not None:
-            # Somebody asked for it while it ran: going back to wait would run it again against their wish.
+            # A cancel was requested while it ran: a retry would run it again all the same.
             finish(tx, lease, settlement, JobState.CANCELLED, lease.cancel_reason, errors)
         else:
             return_to_queue(tx, lease, settlement, errors)
@@ -139,36 +138,36 @@ class SettlementBatch:
 
 
 def is_simple_success(settlement: Settlement) -> bool:
-    """Whether an attempt ended as nearly all do."""
+    """Return whether an attempt ended as nearly all do: completed, without follow-ups."""
     return settlement.state is _COMPLETED and not settlement.follow_ups and settlement.error is None
 
 
 def settle_all(tx: Transaction, worker: WorkerId, settlements: Sequence[Settlement]) -> SettlementBatch:
-    """End leases in order; one that is not held any more is refused and stops no other. The answer is there
-    after a `look`, so that what else is asked can be sent along.
+    """Settle attempts in order; one whose lease is not held any more is refused and stops no other.
 
-    Unless all are plain successes, all leases are locked first, in the order of their ids. A lease that is
-    swept or taken away at the same moment is waited for, and seen as it is then.
+    The results are there after `collect`, so that other statements can be sent along. Unless all are simple
+    successes, all leases are locked first, in the order of their ids. A lease that is swept or cancelled at
+    the same moment is waited for, and read as it is then.
     """
-    held: dict[JobId, LockedLease] | None = None
+    leases: dict[JobId, LockedLease] | None = None
     if not all(map(is_simple_success, settlements)):
-        held = lock_leases(tx, (settlement.job_id for settlement in settlements))
-    settling = SettlementBatch(tx, worker, held)
-    settling.read_options(settlements)
+        leases = lock_leases(tx, (settlement.job_id for settlement in settlements))
+    batch = SettlementBatch(tx, worker, leases)
+    batch.read_options(settlements)
     for settlement in settlements:
-        settling.add(settlement)
-    settling.send()
-    return settling
+        batch.add(settlement)
+    batch.send()
+    return batch
 
 
 def lock_leases(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, LockedLease]:
-    """The leases among these that there are, locked."""
+    """Lock those of these leases that exist, and return them."""
     rows = tx.all("lease_details", {"ids": sorted(set(ids))})
     return {row[0]: LockedLease(*row) for row in rows}
 
 
 def complete(tx: Transaction, worker: WorkerId, successes: Mapping[JobId, Settlement]) -> psycopg.Cursor[Row]:
-    """Finish the jobs among these whose lease is held."""
+    """Send the statement that completes jobs whose lease is held."""
     ends = sorted(successes.values(), key=lambda end: end.job_id)
     values = {
         "ids": [end.job_id for end in ends],
@@ -184,7 +183,7 @@ def complete(tx: Transaction, worker: WorkerId, successes: Mapping[JobId, Settle
 
 
 def collect_completed(tx: Transaction, rows: list[Row]) -> set[JobId]:
-    """What follows from the answer to `complete`: which jobs have ended."""
+    """Apply the result of `complete`; return the jobs that have ended."""
     tx.release_keys((row[0], row[1], row[2]) for row in rows)
     tx.outbox_ids += (rows[0][3] or ()) if rows else ()
     for queue, jobs in Counter(row[1] for row in rows).items():
@@ -200,7 +199,7 @@ def finish(
     reason: str | None,
     errors: str | None,
 ) -> None:
-    """A job under a locked lease ends."""
+    """End a job under a locked lease."""
     if state is JobState.CANCELLED and reason is None:
         reason = "cancelled"
     values = {
@@ -215,17 +214,17 @@ def finish(
         "result": settlement.result,
         "errors": errors,
     }
-    [(queue, unique_key, listed)] = tx.all("mark_dead" if state is JobState.DEAD else "finish", values)
-    tx.outbox_ids += listed or ()
+    [(queue, unique_key, outbox_ids)] = tx.all("mark_dead" if state is JobState.DEAD else "finish", values)
+    tx.outbox_ids += outbox_ids or ()
     tx.release_keys([(lease.id, queue, unique_key)])
     tx.count_moved(queue, JobState.RUNNING, state)
 
 
 def return_to_queue(tx: Transaction, lease: LockedLease, settlement: Settlement, errors: str | None) -> None:
-    """A job under a locked lease waits again."""
-    where = QueueRank(lease.age_capped, lease.rank, None)
+    """Make a job under a locked lease wait again."""
+    rank = QueueRank(lease.age_capped, lease.rank, None)
     if settlement.state is JobState.PENDING:
-        where = tx.compute_rank(
+        rank = tx.compute_rank(
             lease.queue, lease.ready_at, lease.priority, settlement.failures, lease.deadline_at
         )
     values = {
@@ -236,9 +235,9 @@ def return_to_queue(tx: Transaction, lease: LockedLease, settlement: Settlement,
         "failures": settlement.failures,
         "crashes": settlement.crashes,
         "run_at": tx.now if settlement.state is JobState.PENDING else tx.now + settlement.delay_ms,
-        "rank": where.rank,
-        "age_capped": where.age_capped,
-        "rescore_at": where.rescore_at,
+        "rank": rank.rank,
+        "age_capped": rank.age_capped,
+        "rescore_at": rank.rescore_at,
         "lane": settlement.lane if settlement.state is JobState.PENDING else None,
         "errors": errors,
         "now": tx.now,
@@ -262,7 +261,7 @@ def return_to_queue(tx: Transaction, lease: LockedLease, settlement: Settlement,
 def _record_error(
     tx: Transaction, lease: LockedLease, worker: WorkerId, settlement: Settlement
 ) -> str | None:
-    """Put the error on a row of its own in the history; answers the last ten, for the job's own row."""
+    """Store the error as a failed attempt; return the last ten errors, for the job's own row."""
     if settlement.error is None:
         return None
     error = truncate_error(settlement.error)
@@ -288,13 +287,13 @@ def _record_error(
 
 
 def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
-    """Why the settlement does not count; an empty text if this worker had settled this attempt so before."""
+    """Return why a settlement is refused; empty if this worker has settled this attempt so before."""
     row = tx.one("lease_holder", {"job_id": settlement.job_id})
     if row is not None and _is_repeated(tx, row, worker, settlement):
         return ""
     reason = refusal_reason(row, worker, settlement.attempt)
     if not reason:
-        # It was not ours when we wrote and is ours now: whatever has happened in between is over.
+        # The lease was not held at the write and is held now: retry after that change.
         raise RetryTransaction
     if row is not None:
         tx.record(
@@ -311,20 +310,20 @@ def _refuse(tx: Transaction, worker: WorkerId, settlement: Settlement) -> str:
 
 
 def _is_repeated(tx: Transaction, row: Row, worker: WorkerId, settlement: Settlement) -> bool:
-    """Whether this worker has already ended this very attempt in this way, and only the answer was lost."""
+    """Return whether this worker has already settled this attempt so, and only the response was lost."""
     _, stored, last, holder, run_at, started_at, updated_at = row
     state, attempt = STATES[stored], settlement.attempt
     is_newest = (last, holder) == (attempt, worker) and state is not JobState.RUNNING
     token = {"job_id": settlement.job_id, "attempt": attempt, "worker": worker}
-    # Nearly always a success is told again, and has no row.
-    bad = None if is_newest and state is JobState.COMPLETED else tx.one("failed_attempt", token)
-    recorded = None if bad is None else OutcomeKind(bad[0])
+    # Nearly always a success is repeated, which has no failed attempt.
+    failed = None if is_newest and state is JobState.COMPLETED else tx.one("failed_attempt", token)
+    recorded = None if failed is None else OutcomeKind(failed[0])
     is_early = is_ready_early(settlement, run_at, started_at, updated_at)
     return is_same_end(settlement.outcome, recorded, state if is_newest else None, is_early=is_early)
 
 
 def find_refusal(tx: Transaction, worker: WorkerId, lease: Lease) -> str:
-    """What keeps a worker from writing under a lease; empty if nothing does."""
+    """Return why a worker does not hold a lease; empty if it does."""
     return refusal_reason(tx.one("lease_holder", {"job_id": lease.job_id}), worker, lease.attempt)
 
 

@@ -1,4 +1,4 @@
-"""Settling what has ended and claiming for the room there is."""
+"""Settle and claim in one call: the slow path."""
 
 from __future__ import annotations
 
@@ -40,43 +40,45 @@ def settle_and_claim(
     known: Sequence[Lease] | None,
     updates: Sequence[ProgressUpdate],
 ) -> SettleAndClaimResult:
-    """Notes first, while their jobs still run; then settle: what has ended frees slots and keys, and the
-    claim that follows should see both.
+    """Save progress while its jobs still run, settle, and claim.
 
-    This is the long way, for whatever may come. It mostly takes two round trips: one for all that is looked
-    at, and one for the claim with the commit.
+    A settlement releases slots and keys, and the claim that follows sees both. This is the slow path, for any
+    combination. It mostly takes two round trips: one for all queries, and one for the claim with the commit.
     """
-    unnoted = save_progress(tx, worker, updates) if updates else ()
-    ended = settle_all(tx, worker, settlements)
+    refused_updates = save_progress(tx, worker, updates) if updates else ()
+    batch = settle_all(tx, worker, settlements)
     cancels = tx.run("pending_cancels", {"worker": worker})
-    claims = ClaimRound(tx, worker, queue_claims, room)
-    ended.collect()
+    claim_round = ClaimRound(tx, worker, queue_claims, room)
+    batch.collect()
     if not queue_claims and not tx.has_limits:
-        # A handle that claims nothing, such as that of a duty, meets no limits elsewhere.
-        tx.load_queues(ended.queues)
-    release_slots(tx, ended.settled)
-    jobs = claims.claim_all(ended.charges)
-    save_budget(tx, claims.budget, queue_claims, jobs, settled=len(ended.settled))
+        # A handle that claims nothing, such as that of a maintenance task, loads no limits elsewhere.
+        tx.load_queues(batch.queues)
+    release_slots(tx, batch.settled)
+    jobs = claim_round.claim_all(batch.charges)
+    save_budget(tx, claim_round.budget, queue_claims, jobs, settled=len(batch.settled))
     return SettleAndClaimResult(
-        settled=tuple(ended.settled),
-        repeated=tuple(ended.repeated),
-        refused=tuple(ended.refused),
+        settled=tuple(batch.settled),
+        repeated=tuple(batch.repeated),
+        refused=tuple(batch.refused),
         jobs=tuple(jobs),
         recovered=() if known is None else tuple(_unknown_leases(tx, worker, known, jobs)),
         cancels=tuple(sorted(PendingCancel(*row) for row in cancels)),
-        next_due_ms=claims.budget.next_wait(claims.next_due_ms()),
-        refused_updates=unnoted,
+        next_due_ms=claim_round.budget.next_wait(claim_round.next_due_ms()),
+        refused_updates=refused_updates,
     )
 
 
 def with_more_jobs(done: SettleAndClaimResult, more: SettleAndClaimResult) -> SettleAndClaimResult:
-    """An exchange after which more was claimed."""
+    """Return the result with the jobs of a second claim."""
     return replace(done, jobs=done.jobs + more.jobs, next_due_ms=more.next_due_ms)
 
 
 class ClaimRound:
-    """The wants of one exchange. What is due and what the first want is for are asked at once, as if nothing
-    were due; what turns out otherwise is asked again. Other wants wait for what the first one leaves."""
+    """Queue claims of one call.
+
+    Due jobs and the first candidates are queried together, as if nothing were due; if jobs are due, the
+    candidates are queried again. Further claims use the room that the first one leaves.
+    """
 
     def __init__(self, tx: Transaction, worker: WorkerId, claims: Sequence[QueueClaim], room: int) -> None:
         self._tx = tx
@@ -87,11 +89,11 @@ class ClaimRound:
         if not claims:
             return
         self._expired = tx.run("expired", {"limit": BATCH})
-        names = sorted({want.queue for want in claims})
+        names = sorted({claim.queue for claim in claims})
         self._queues = tx.run("queues_named", {"names": names})
         self._since = {name: tx.cursors.due_from(name) for name in names}
         self._due = {name: self._query_due(name, since) for name, since in self._since.items()}
-        self._claimers = [QueueClaimer(tx, worker, want) for want in claims]
+        self._claimers = [QueueClaimer(tx, worker, claim) for claim in claims]
         self._claimers[0].prefetch(min(claims[0].limit, room))
         self._next_due = self._query_next_due(list(self._since.values()))
 
@@ -104,32 +106,35 @@ class ClaimRound:
         )
 
     def claim_all(self, charges: Sequence[TokenCharge]) -> list[Job]:
-        """What is claimed, want by want, after attempts that have ended were charged for."""
+        """Run the queue claims one after the other, after the token charges of ended attempts."""
         tx = self._tx
         if not self._queue_claims:
             self.budget = load_budget(tx, (), charges)
             return []
-        # Nothing can have come in between: these were asked in one go, in the order in which they matter.
+        # These results are of one pipeline, in the order in which they matter.
         self._is_expiring = end_expired(tx, self._expired.fetchall()) == BATCH
-        tx.remember_queues(sorted({want.queue for want in self._queue_claims}), self._queues.fetchall())
+        tx.remember_queues(sorted({claim.queue for claim in self._queue_claims}), self._queues.fetchall())
         if sum(self._promote_due(name) for name in self._due):
             self._claimers[0].drop_prefetched()
-        queues = [want.queue for want in self._queue_claims]
+        queues = [claim.queue for claim in self._queue_claims]
         self.budget = load_budget(tx, queues, charges)
         if self._queue_claims[0].queue in unpark_due(tx, queues, self.budget):
             self._claimers[0].drop_prefetched()
         join_fairness_keys(tx, queues)
         jobs: list[Job] = []
-        for want, claim in zip(self._queue_claims, self._claimers, strict=True):
-            most = self.budget.room(want.queue, min(want.limit, self._room - len(jobs)))
-            taken = claim.claim(most, self.budget)
-            self.budget.record_started(want.queue, len(taken), most)
-            jobs += taken
+        for claim, claimer in zip(self._queue_claims, self._claimers, strict=True):
+            limit = self.budget.room(claim.queue, min(claim.limit, self._room - len(jobs)))
+            claimed = claimer.claim(limit, self.budget)
+            self.budget.record_started(claim.queue, len(claimed), limit)
+            jobs += claimed
         return jobs
 
     def _promote_due(self, name: QueueName) -> int:
-        """How many jobs of a queue have come due. What is due later than now is due later than now for the
-        next look too, but for those who are long in committing, and where the clock was set back."""
+        """Promote the due jobs of a queue; return how many.
+
+        Below the current time no due job is left for the next call, except for late commits and after the
+        clock was set back.
+        """
         tx = self._tx
         rows = self._due[name].fetchall()
         if self._is_set_back:
@@ -147,8 +152,8 @@ class ClaimRound:
     def next_due_ms(self) -> int | None:
         if not self._queue_claims:
             return None
-        asked = self._query_next_due([HEAD.rank] * len(self._since)) if self._is_set_back else self._next_due
-        row = asked.fetchone()
+        query = self._query_next_due([HEAD.rank] * len(self._since)) if self._is_set_back else self._next_due
+        row = query.fetchone()
         return None if row is None or row[0] is None else max(0, row[0] - self._tx.now)
 
 
@@ -157,10 +162,10 @@ def _unknown_leases(
 ) -> list[Job]:
     expected = {(lease.job_id, lease.attempt) for lease in known}
     expected |= {(job.id, job.attempt) for job in claimed}
-    held = (job_from_row(row) for row in tx.all("leases_of", {"worker": worker}))
-    return [job for job in held if (job.id, job.attempt) not in expected]
+    leased = (job_from_row(row) for row in tx.all("leases_of", {"worker": worker}))
+    return [job for job in leased if (job.id, job.attempt) not in expected]
 
 
 def pending_cancels(tx: Transaction, worker: WorkerId) -> tuple[PendingCancel, ...]:
-    """The running jobs of a worker that somebody wants stopped."""
+    """Return the running jobs of a worker that are to be stopped."""
     return tuple(sorted(PendingCancel(*row) for row in tx.all("pending_cancels", {"worker": worker})))

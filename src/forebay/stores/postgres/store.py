@@ -1,4 +1,4 @@
-"""The write side of PostgreSQL, with each method bound to its operation."""
+"""Write side of the PostgreSQL engine: one method per method of the store contract."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ from forebay.stores.shared.dependencies import PropagationPending
 from forebay.stores.shared.partial_calls import raise_as_lost_response, run_optional
 
 T = TypeVar("T")
-# Transactions that a call makes at most, one after the other, for jobs that depend on those it has ended.
+# Transactions of one call that propagate job ends, at most.
 ROUNDS: Final = 4
 
 
 def send_notify(tx: Transaction) -> None:
-    """A transaction that only tells those who listen to look."""
+    """Run a transaction that only wakes up listeners."""
     tx.needs_wakeup = True
 
 
 class PostgresStore(
     PostgresScheduleStore, PostgresLimitStore, PostgresDocumentStore, PostgresMetricStore, PostgresJobImport
 ):
-    """A handle to write to one store."""
+    """Write handle of one store."""
 
     def __init__(self, connection: Connection, new_id: Callable[[], JobId]) -> None:
         self._connection = connection
@@ -87,7 +87,7 @@ class PostgresStore(
         self._notifier = PostgresNotifier(connection.address)
         self._fast_insert = FastInsert(connection, self._statements, self._cache, self._notifier, new_id)
         self._fast_path = FastSettleAndClaim(connection, self._statements, self._cache)
-        # Lines of the list of what the ends of jobs mean for others; and those that `meet` need not look at.
+        # Outbox entries to propagate, and those that `resolve_completed` need not try.
         self._outbox_ids: list[int] = []
         self._resolved_ids: set[int] = set()
         self._autocommit = AutocommitStatements(
@@ -96,91 +96,92 @@ class PostgresStore(
         self._is_closed = False
 
     def _write(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
-        """Do some work in one transaction, and then what the ends of jobs in it mean for others."""
-        answer = self._transact_with_retry(work, defines=defines)
+        """Run the work in one transaction, then propagate the job ends in it."""
+        result = self._transact_with_retry(work, defines=defines)
         if self._outbox_ids:
             self._propagate()
-        return answer
+        return result
 
     def _propagate(self) -> bool:
-        """Go on with what the ends of jobs mean for others, for a while; whether jobs wait now that did not
-        before. What is left is done with the next call, and if there is none by whoever promotes: it is on
-        the list."""
+        """Propagate job ends for some rounds; return whether jobs were released.
+
+        The rest follows with the next call, or with a promotion, since it is in the outbox.
+        """
         has_released = False
         try:
             self._resolve_inline()
             for _ in range(ROUNDS):
-                numbers, self._outbox_ids = self._outbox_ids, []
-                if not numbers:
+                entry_ids, self._outbox_ids = self._outbox_ids, []
+                if not entry_ids:
                     break
-                done = self._transact_with_retry(partial(dependencies.propagate, numbers=numbers))
-                self._outbox_ids += done.left
-                has_released |= done.has_released
+                result = self._transact_with_retry(partial(dependencies.propagate, entry_ids=entry_ids))
+                self._outbox_ids += result.left
+                has_released |= result.has_released
         except StoreUnavailable:
-            pass  # what was asked for has happened all the same
+            pass  # the call itself has succeeded
         return has_released
 
     def _resolve_inline(self) -> None:
-        """Do with what can be done in one statement: parents have completed whose children wait for others
-        besides."""
-        numbers = sorted(set(self._outbox_ids) - self._resolved_ids)
+        """Resolve completed parents whose children wait for other parents too, by one statement."""
+        entry_ids = sorted(set(self._outbox_ids) - self._resolved_ids)
         self._resolved_ids.clear()
-        if not numbers:
+        if not entry_ids:
             return
-        values = {"ids": bigints(numbers), "max_dependants": bigint(FEW_DEPENDANTS)}
-        over = {number for (number,) in self._autocommit.all("resolve_completed", values) or ()}
-        self._outbox_ids = [number for number in self._outbox_ids if number not in over]
+        values = {"ids": bigints(entry_ids), "max_dependants": bigint(FEW_DEPENDANTS)}
+        resolved = {entry_id for (entry_id,) in self._autocommit.all("resolve_completed", values) or ()}
+        self._outbox_ids = [entry_id for entry_id in self._outbox_ids if entry_id not in resolved]
 
     def _transact_with_retry(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
-        """Do some work in one transaction. Where the list comes first, that is worked on in others before."""
-        in_vain = 0
+        """Run the work in one transaction; if pending outbox entries prevent it, propagate them before."""
+        fruitless = 0
         while True:
             try:
                 return self._run_transaction(work, defines=defines)
             except PropagationPending:
-                # Others may have the line in hand: we have waited for them, and the next try finds it gone.
-                in_vain = 0 if self._run_transaction(dependencies.propagate_all).edges else in_vain + 1
-                if in_vain == TRIES:
+                # Another transaction may have processed the entry: this has waited for it, and the next try
+                # finds it gone.
+                fruitless = 0 if self._run_transaction(dependencies.propagate_all).edges else fruitless + 1
+                if fruitless == TRIES:
                     raise
 
     def _run_transaction(self, work: Callable[[Transaction], T], *, defines: bool = False) -> T:
-        """Do some work in one transaction; what is worth a look is told with its commit."""
+        """Run the work in one transaction, with a wake-up on its commit if needed."""
         self._check_open()
-        moved: tuple[dict[str, ClaimCursor], dict[str, int]] = {}, {}
-        listed: list[int] = []
+        cursors: tuple[dict[str, ClaimCursor], dict[str, int]] = {}, {}
+        outbox_ids: list[int] = []
 
         def transact(raw: Raw) -> T:
-            nonlocal moved, listed
+            nonlocal cursors, outbox_ids
             self._cache.cursors.reset_if_reconnected(self._connection.generation)
             tx = Transaction(raw, self._statements, self._new_id, self._cache)
-            answer = work(tx)
+            result = work(tx)
             tx.flush_counts()
             self._notifier.send(tx)
-            moved = tx.advanced_cursors, tx.due_from
-            listed = tx.outbox_ids
-            return answer
+            cursors = tx.advanced_cursors, tx.due_from
+            outbox_ids = tx.outbox_ids
+            return result
 
-        answer = self._connection.write(transact, defines=defines)
-        self._cache.cursors.apply(*moved)
-        self._outbox_ids += listed
+        result = self._connection.write(transact, defines=defines)
+        self._cache.cursors.apply(*cursors)
+        self._outbox_ids += outbox_ids
         self._notify_if_needed()
-        return answer
+        return result
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise StoreError("this handle is closed; open another one")
 
     def _notify_if_needed(self) -> None:
-        """After a commit: what it did not tell may have to be told now."""
+        """Send a wake-up after a commit, if one was deferred."""
         if self._notifier.on_commit():
             self._send_notify()
 
     def _send_notify(self) -> None:
-        with suppress(StoreError):  # a hint that gets lost costs delay, never a job
+        with suppress(StoreError):  # a lost wake-up costs delay, never a job
             self._transact_with_retry(send_notify)
 
     def make_queues(self, names: Sequence[QueueName]) -> None:
-        """Make queues with default settings, where nobody has."""
+        """Create missing queues with default settings."""
 
         def make(tx: Transaction) -> None:
             for name in names:
@@ -199,9 +200,9 @@ class PostgresStore(
         if not jobs:
             return []
         self._check_open()
-        if (receipts := self._fast_insert.insert(jobs)) is not None:
+        if (results := self._fast_insert.insert(jobs)) is not None:
             self._notify_if_needed()
-            return receipts
+            return results
         rules = InsertRules(on_conflict=on_conflict, create_queues=create_queues)
         return self._write(lambda tx: insert_all(tx, jobs, rules, atomic=atomic))
 
@@ -218,17 +219,17 @@ class PostgresStore(
         done = self._settle_and_claim(worker, settlements, claims, room, known, updates)
         if not self._outbox_ids:
             return done
-        more = run_optional(lambda: self._claim_released(worker, claims, room, done))
-        return done if more is None else with_more_jobs(done, more)
+        released = run_optional(lambda: self._claim_released(worker, claims, room, done))
+        return done if released is None else with_more_jobs(done, released)
 
     def _claim_released(
         self, worker: WorkerId, claims: Sequence[QueueClaim], room: int, done: SettleAndClaimResult
     ) -> SettleAndClaimResult | None:
-        """What has just been released may be claimed at once, or be due before what was known so far."""
+        """Claim again if the propagation has released jobs, which may also be due earlier."""
         if not self._propagate() or not claims:
             return None
-        left, rest = room - len(done.jobs), remaining_claims(claims, done.jobs)
-        return self._settle_and_claim(worker, (), rest, left, None, ())
+        room_left, claims_left = room - len(done.jobs), remaining_claims(claims, done.jobs)
+        return self._settle_and_claim(worker, (), claims_left, room_left, None, ())
 
     def _settle_and_claim(
         self,
@@ -240,15 +241,15 @@ class PostgresStore(
         updates: Sequence[ProgressUpdate],
     ) -> SettleAndClaimResult:
         part = PartialResult(None, settlements, claims)
-        plain = self._fast_path
+        fast_path = self._fast_path
         if known is None and not updates:
-            part = plain.run(worker, settlements, claims, room)
-            self._outbox_ids += plain.outbox_ids
-            self._resolved_ids |= plain.resolved_ids
-            plain.outbox_ids.clear()
-            plain.resolved_ids.clear()
-        whole = part.complete_result
-        if whole is None:
+            part = fast_path.run(worker, settlements, claims, room)
+            self._outbox_ids += fast_path.outbox_ids
+            self._resolved_ids |= fast_path.resolved_ids
+            fast_path.outbox_ids.clear()
+            fast_path.resolved_ids.clear()
+        result = part.complete_result
+        if result is None:
             left = room - part.claimed
             try:
                 with raise_as_lost_response() if part.claimed else nullcontext():
@@ -260,12 +261,12 @@ class PostgresStore(
             except StoreBusy as exc:
                 if part.done is None:
                     raise
-                # StoreBusy says that nothing has happened. Here a part has, as when an answer is lost.
+                # StoreBusy means that nothing has happened. Here a part has, as with a lost response.
                 raise StoreUnavailable(str(exc)) from exc
-            whole = part.merge(rest)
-        if part.done is not None and plain.has_spare_slots(whole.jobs):
+            result = part.merge(rest)
+        if part.done is not None and fast_path.has_spare_slots(result.jobs):
             self._send_notify()
-        return whole
+        return result
 
     def lease_status(self, worker: WorkerId, leases: Sequence[Lease]) -> list[LeaseStatus]:
         return self._write(lambda tx: lease_ops.lease_status(tx, worker, leases))
@@ -291,10 +292,10 @@ class PostgresStore(
         )
 
     def promote(self, limit: int = BATCH) -> int:
-        moved, has_lines = self._write(lambda tx: maintenance.promote(tx, limit))
-        if has_lines and self._write(dependencies.propagate_all).edges >= PROPAGATION_BATCH:
-            return max(moved, limit)
-        return moved
+        promoted, has_outbox_entries = self._write(lambda tx: maintenance.promote(tx, limit))
+        if has_outbox_entries and self._write(dependencies.propagate_all).edges >= PROPAGATION_BATCH:
+            return max(promoted, limit)
+        return promoted
 
     def rescore(self, limit: int = BATCH) -> int:
         return self._write(lambda tx: maintenance.rescore(tx, limit))
@@ -304,8 +305,11 @@ class PostgresStore(
         return pruned + self._rotate_days()
 
     def _rotate_days(self) -> int:
-        """Drop days that are over and make those to come; how many jobs went. Where a lock is not to be had,
-        or this user may not make tables, it is left to the next time: the default partition takes all."""
+        """Drop old partitions and create new ones; return the number of removed jobs.
+
+        Without the lock, or the right to create tables, the next prune tries again: the default partition
+        takes all jobs.
+        """
         dropped = 0
         for name in self._write(partitions.old_days):
             with suppress(StoreError):
@@ -332,9 +336,9 @@ class PostgresStore(
     ) -> list[ActionResult]:
         def end(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
             if dependants:
-                # Before the lines of their ends, by which some dependants would be released, or die; and
-                # whether or not there are any: those of an insert that an end waits for are not seen yet.
-                # Not those of one that has completed: their edges are open as long as nobody needs them.
+                # Before the entries of their ends, which would release or fail some dependants; and for all
+                # jobs: dependants of an uncommitted insert, for which an end waits, are not visible yet.
+                # Not for a completed job: its edges are met, though stored as open.
                 concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
                 lock_failed(tx, [job.id for job in concerned if is_final(job.state)])
                 tx.add_to_outbox([(job.id, DependencyEvent.CANCEL.value) for job in concerned])
@@ -356,17 +360,17 @@ class PostgresStore(
         dependants: bool = False,
         ended_before: int | None = None,
     ) -> list[ActionResult]:
-        how = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
+        options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
 
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
-            return admin.revive(tx, jobs, how)
+            return admin.revive(tx, jobs, options)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(put_back, tx)))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         def delete(tx: Transaction) -> list[ActionResult]:
-            # First, since who works on the end of a parent that failed holds the edges when it comes to the
-            # job. Who works on one that has completed holds none, and knows the job by its number.
+            # First, since the propagation of a failed parent locks edges before jobs. The propagation of a
+            # completed parent locks no edges, and blocked rows by id.
             tx.run("edges_lock_blocked", {"ids": sorted(set(ids))})
             return apply_to_jobs(tx, ids, lambda jobs: admin.delete(tx, jobs, actor))
 
@@ -406,7 +410,7 @@ class PostgresStore(
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
         values = {"workers": texts(workers), "kinds": texts(commands.KINDS)}
-        with self._connection.short_timeouts():  # by the thread that keeps leases
+        with self._connection.short_timeouts():  # called by the thread that renews leases
             rows = self._autocommit.all("commands_take", values)
             if rows is not None:
                 return commands.commands_from_rows(rows)
@@ -430,7 +434,7 @@ class PostgresStore(
 
     def chain_audit(self, limit: int = BATCH) -> int:
         def chain(tx: Transaction) -> int:
-            # The lock is released after the commit is visible: whoever gets it sees the head that was left.
+            # The lock is released after the commit is visible: the next holder sees the new head.
             return append_chain_rows(tx, limit) if tx.one("audit_lock") == (True,) else 0
 
         return self._write(chain)

@@ -1,4 +1,4 @@
-"""One write transaction: statements by name, counts that are added up, keys, queues and events."""
+"""Write transaction: statements by name, queues, counters, keys, outbox entries and events."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from forebay.stores.shared.rows import (
 DEFAULT_CAP_MS: Final = QueueSettings().scoring.cap_ms
 OPEN: Final = (QueueState.ACTIVE, QueueState.PAUSED)
 _RUNNING: Final = JobState.RUNNING
-# How an open edge is stored whose child came in a transaction of its caller's, until somebody has looked at
-# the parent: whether that has completed and told its other children is not known before.
+# Stored state of an open edge whose child was inserted in a caller transaction, until its parent is checked:
+# before that it is not known whether the parent has completed and resolved its other edges.
 UNCHECKED: Final = "unchecked"
 _HIDDEN_LOCKS: Final = (None, None, None, None)  # see `find_key_holders`
 
 
 def affected_edge_states(event: DependencyEvent) -> list[str]:
-    """The edges that an aftermath concerns, as they are stored."""
+    """Return the stored states of the edges that an event affects."""
     states = [state.value for state in AFFECTED_STATES[event]]
     return [*states, UNCHECKED] if EdgeState.OPEN in AFFECTED_STATES[event] else states
 
 
 class JobKey(NamedTuple):
-    """A key as it stands in its table; keys are taken in this order."""
+    """Row of a key; keys are taken in this order."""
 
     queue: str
     kind: str
@@ -51,18 +51,18 @@ class JobKey(NamedTuple):
 
 
 class HandleCache:
-    """What a handle remembers from one transaction to the next: hints, never truths."""
+    """Cache of a handle across transactions: hints that statements verify."""
 
     def __init__(self) -> None:
         self.caps: dict[str, int] = {}
-        self.open_queues: dict[str, str] = {}  # queues that take jobs, with their settings as they are stored
+        self.open_queues: dict[str, str] = {}  # queues that accept jobs, with their stored settings
         self.cursors: ClaimCursors = ClaimCursors()
-        self.limited: set[str] = set()  # queues that had limits when this handle last looked
-        self.fair_queues: set[str] = set()  # queues that had shares then
+        self.limited: set[str] = set()  # queues that had limits when this handle last loaded them
+        self.fair_queues: set[str] = set()  # queues that had fairness keys then
 
 
 class StatementExecutor(Protocol):
-    """What a transaction needs of a connection, ours or the caller's."""
+    """Connection of the store or of a caller, as far as a transaction needs it."""
 
     def execute(
         self, statement: bytes, values: Values | None = ..., /, *, binary: bool = ...
@@ -70,13 +70,13 @@ class StatementExecutor(Protocol):
 
 
 class QueryRunner(Protocol):
-    """Run read statements by name: a transaction or a snapshot."""
+    """Transaction or snapshot that runs read statements by name."""
 
     def all(self, name: str, values: Values | None = None) -> list[Row]: ...
 
 
 class CommitNotifier(Protocol):
-    """Whatever has something to tell with its commit."""
+    """Transaction that may notify listeners with its commit."""
 
     needs_wakeup: bool
     has_new_jobs: bool
@@ -85,10 +85,10 @@ class CommitNotifier(Protocol):
 
 
 class Transaction:
-    """What all operations of one transaction share. `now` is read once, so they agree about the time.
+    """State that all operations of one transaction share. `now` is read once, so they agree about the time.
 
-    A statement is sent with others and waited for only where its answer is looked at: so `run` costs no
-    round trip, and an error of it comes with the next look, at the latest with the commit.
+    Statements are pipelined: a result is waited for only where it is read. So `run` costs no round trip, and
+    its error comes with the next result that is read, at the latest with the commit.
     """
 
     def __init__(
@@ -107,14 +107,14 @@ class Transaction:
         self.cursors: ClaimCursors = cache.cursors
         self.limited: set[str] = cache.limited
         self.fair_queues: set[str] = cache.fair_queues
-        self.stored_limits: dict[str, StoredLimit] = {}  # those that this transaction has locked
-        # Jobs that came back from behind gates, and queues with gates that are worth a look, not fetched yet.
+        self.stored_limits: dict[str, StoredLimit] = {}  # locked by this transaction
+        # Results not fetched yet: unparked jobs, and queues with lanes to recheck.
         self.unparked: list[psycopg.Cursor[Row]] = []
         self.released_queues: list[psycopg.Cursor[Row]] = []
-        # Gates that it is time to look behind, and when that is for the next one: None if that has changed.
+        # Lanes to recheck now, and the time of the next recheck; None once that has changed.
         self.due_lanes: psycopg.Cursor[Row] | None = None
         self.next_lane: psycopg.Cursor[Row] | None = None
-        # Cursors, and until when nothing that was due is left, as they are once this is committed.
+        # Claim cursors, and times up to which no due job is left, valid once this is committed.
         self.advanced_cursors: dict[str, ClaimCursor] = {}
         self.due_from: dict[str, int] = {}
         self._statements = statements
@@ -123,39 +123,41 @@ class Transaction:
         self._queues: dict[str, Queue | None] = {}
         self._scorings: dict[str, Scoring] = {}
         self.new_id = new_id
-        self.needs_wakeup = False  # somebody should look: something has changed
-        self.has_new_jobs = False  # somebody should look: work has come
-        self.outbox_ids: list[int] = []  # lines of the list of what the ends of jobs mean for others
-        # The caller's own, which may hold a lock for as long as it likes; and the job that it completes.
+        self.needs_wakeup = False  # workers should poll: something has changed
+        self.has_new_jobs = False  # workers should poll: jobs have come
+        self.outbox_ids: list[int] = []  # outbox entries of this transaction
+        # A caller transaction may hold locks for any time.
         self.is_caller_tx = is_caller_tx
         self._clock = self.run("now") if completes is None else self.run("now_completing", {"id": completes})
-        self.busy_keys: set[JobKey] = set()  # those that a caller's open transaction has taken
-        self.busy_parents: set[JobId] = set()  # parents that a caller completes in an open transaction
-        self._has_hidden_locks = False  # an open transaction has more keys or ids than locks that show them
+        self.busy_keys: set[JobKey] = set()  # taken by an open caller transaction
+        self.busy_parents: set[JobId] = set()  # completed in an open caller transaction
+        self._has_hidden_locks = False  # a caller transaction has more keys or ids than advisory locks
         self._now: int | None = None
 
     @property
     def now(self) -> int:
-        """The store's clock at the start of this transaction."""
+        """Clock of the store at the start of this transaction."""
         if self._now is None:
             row = self._clock.fetchone()
             self._now = 0 if row is None else row[0]
         return self._now
 
     def reread_clock(self, pending: psycopg.Cursor[Row] | None = None) -> int:
-        """Go on by a clock that is read again, behind a lock that others have held meanwhile. It may have
-        been asked together with that."""
+        """Read the clock again after a wait for a lock, and use it from now on.
+
+        `pending` is a query of it that was sent together with the lock.
+        """
         row = (pending or self.run("now")).fetchone()
         self._now = self.now if row is None else row[0]
         return self.now
 
     @property
     def has_limits(self) -> bool:
-        """Whether this handle has met limits; only a hint."""
+        """Whether this handle has seen limits; only a hint."""
         return bool(self.limited)
 
     def run(self, name: str, values: Values | None = None) -> psycopg.Cursor[Row]:
-        """Send a statement; its answer can be fetched later."""
+        """Send a statement; its result can be fetched later."""
         return self._raw.execute(self._statements[name], values, binary=True)
 
     def one(self, name: str, values: Values | None = None) -> Row | None:
@@ -165,11 +167,11 @@ class Transaction:
         return self.run(name, values).fetchall()
 
     def define(self, statement: str) -> None:
-        """Run a statement that names a table of which nobody knew before."""
+        """Run a statement that changes the schema."""
         self._raw.execute(statement.encode())
 
     def notify(self, channel: str) -> None:
-        """Tell those who listen, with the commit, that it may be worth to look."""
+        """Wake up listeners with the commit."""
         self.run("notify", {"channel": channel})
 
     # Counts
@@ -178,12 +180,12 @@ class Transaction:
         self._counts[queue, state] += change
 
     def count_removed(self, queue: str, state: JobState, jobs: int = 1) -> None:
-        """Count jobs that are gone for good."""
+        """Count jobs that are removed for good."""
         self._counts[queue, state] -= jobs
         self._removed[queue] += jobs
 
     def count_leaving(self, queue: str, state: JobState, target: str) -> None:
-        """A job goes on in this queue or another, where it counts as one that came: so here it is gone."""
+        """Count a job that moves to a target queue, where it counts as new; in another queue as removed."""
         if target == queue:
             self.count(queue, state, -1)
         else:
@@ -194,18 +196,18 @@ class Transaction:
         self._counts[queue, new] += jobs
 
     def count_jobs(self, queue: str, states: Iterable[JobState]) -> int:
-        """How many jobs of a queue are in these states, with what this transaction has done so far."""
+        """Return the number of jobs of a queue in these states, with the changes of this transaction."""
         wanted = set(states)
         stored = sum(row[2] for row in self.all("counts") if row[0] == queue and STATES[row[1]] in wanted)
         return int(stored) + sum(self._counts[queue, state] for state in wanted)
 
     @property
     def shrunk_queues(self) -> list[str]:
-        """Queues of which fewer jobs run than before this transaction."""
+        """Queues with fewer running jobs than before this transaction."""
         return [queue for (queue, state), jobs in self._counts.items() if state is _RUNNING and jobs < 0]
 
     def flush_counts(self) -> None:
-        """Write what has changed; nobody waits for anybody else's counts."""
+        """Append changed counts; no transaction waits for the counts of another one."""
         changed = [(queue, state.value, jobs) for (queue, state), jobs in self._counts.items() if jobs]
         if changed:
             queues, states, jobs = zip(*changed, strict=True)
@@ -219,13 +221,13 @@ class Transaction:
     # Queues
 
     def load_queues(self, names: Iterable[str]) -> None:
-        """Look at several queues at once."""
+        """Load several queues at once."""
         missing = sorted({name for name in names if name not in self._queues})
         if missing:
             self.remember_queues(missing, self.all("queues_named", {"names": missing}))
 
     def remember_queues(self, names: Iterable[str], rows: Iterable[Row]) -> None:
-        """Take note of queues that were looked at."""
+        """Remember loaded queues."""
         self._queues.update(dict.fromkeys(names))
         for row in rows:
             queue = self._remember(queue_from_row(row))
@@ -235,12 +237,12 @@ class Transaction:
             (self.fair_queues.add if row[8] else self.fair_queues.discard)(queue.name)
 
     def forget_queues(self, names: Iterable[str]) -> None:
-        """Somebody else has changed them: look again."""
+        """Forget queues that another transaction may have changed."""
         for name in names:
             self._queues.pop(name, None)
 
     def remembered_cap_ms(self, name: str) -> int:
-        """What the cap of a queue was when this handle last looked; only a guess."""
+        """Return the age cap of a queue when this handle last loaded it; only a hint."""
         return self._caps.get(name, DEFAULT_CAP_MS)
 
     def queue(self, name: str) -> Queue | None:
@@ -249,27 +251,27 @@ class Transaction:
         return self._queues[name]
 
     def lock_queue(self, name: QueueName) -> Queue | None:
-        """The queue as it is now; nobody else changes it before this transaction ends."""
+        """Lock a queue until this transaction ends, and return it."""
         row = self.one("queue_lock", {"name": name})
-        found = self._queues[name] = None if row is None else queue_from_row(row)
+        queue = self._queues[name] = None if row is None else queue_from_row(row)
         self._scorings.pop(name, None)
-        return found
+        return queue
 
     def get_or_create_queue(self, name: QueueName) -> Queue:
-        """The queue, made with default settings if nobody has before."""
+        """Return the queue; create it with default settings if it is missing."""
         return self.queue(name) or self.add_queue(self.build_queue(name))
 
     def build_queue(self, name: QueueName) -> Queue:
         return Queue(name=name, created_at=self.now, updated_at=self.now)
 
     def add_queue(self, queue: Queue) -> Queue:
-        """Make a queue. If somebody has made it since we looked, its settings may be other than we think."""
+        """Create a queue; retry if another transaction has created it since, with unknown settings."""
         if self.one("queue_add", row_from_queue(queue, 0 if queue.is_rescoring else None)) is None:
             raise RetryTransaction
         return self._remember(queue)
 
     def save_queue(self, queue: Queue, rescored_to_seq: int | None = None) -> Queue:
-        """Write a locked queue; `rescored_to_seq` matters only while it is being reordered."""
+        """Store a locked queue; `rescored_to_seq` matters only during a rescore."""
         self.run("queue_save", row_from_queue(queue, (rescored_to_seq or 0) if queue.is_rescoring else None))
         return self._remember(queue)
 
@@ -285,17 +287,19 @@ class Transaction:
         return self._scorings[name]
 
     def load_scorings(self, names: Iterable[str]) -> list[QueueSettings]:
-        """Look at how several queues score, and at nothing else of them: a look at whole ones asks for their
-        limits and shares as well. Answers the settings of all queues there are, those that are alike once."""
+        """Load only the scoring of several queues; whole queues would load limits and fairness keys too.
+
+        Return the settings of all queues, identical ones once.
+        """
         rows = self.all("settings", {"names": sorted(set(names))})
-        found = [(name, settings_from_text(text)) for name, text in rows]
-        self._scorings |= {name: settings.scoring for name, settings in found if name is not None}
-        return [settings for name, settings in found if name is None]
+        loaded = [(name, settings_from_text(text)) for name, text in rows]
+        self._scorings |= {name: settings.scoring for name, settings in loaded if name is not None}
+        return [settings for name, settings in loaded if name is None]
 
     def compute_rank(
         self, queue: QueueName, ready_at: int, priority: int, failures: int, deadline_at: int | None
     ) -> QueueRank:
-        """Where a job stands that becomes pending in a queue now."""
+        """Compute the rank of a job that becomes pending in a queue now."""
         return compute_rank(
             self.scoring(queue),
             ready_at=ready_at,
@@ -308,9 +312,9 @@ class Transaction:
     # Keys
 
     def find_key_holders(self, keys: Iterable[JobKey]) -> dict[JobKey, JobId]:
-        """Who holds these keys now. Those that a caller's open transaction has taken are in `busy_keys`.
+        """Return the holders of these keys; keys taken by an open caller transaction go to `busy_keys`.
 
-        A caller's own transaction does not look for those: it waits for another caller, as for any row.
+        A caller transaction does not probe for those: it waits for another caller, as for any row.
         """
         wanted = sorted(set(keys))
         if not wanted:
@@ -322,7 +326,7 @@ class Transaction:
         return {JobKey(*row[:3]): row[3] for row in rows if row[3] is not None}
 
     def take_keys(self, keys: Sequence[tuple[JobKey, JobId, int | None]]) -> bool:
-        """Give keys to jobs; whether all of them were free."""
+        """Give keys to jobs; return whether all of them were free."""
         if not keys:
             return True
         ordered = sorted(keys, key=lambda taken: taken[0])
@@ -338,10 +342,10 @@ class Transaction:
 
     @contextmanager
     def short_lock_timeout(self) -> Iterator[None]:
-        """Wait briefly for keys and ids while an open transaction has taken more of them than it can show.
+        """Wait briefly for keys and ids while a caller transaction has more of them than advisory locks.
 
-        Whether the key is among those is only known by waiting for it. An error ends the transaction, and
-        the setting with it.
+        Only a wait shows whether the key is among those. An error ends the transaction, and the setting with
+        it.
         """
         if self._has_hidden_locks:
             self.run("shorten_lock_timeout")
@@ -350,24 +354,23 @@ class Transaction:
             self.run("restore_lock_timeout")
 
     def release_keys(self, rows: Iterable[tuple[JobId, str, str | None]]) -> None:
-        """Let go of the unique keys of jobs, given as (id, queue, key)."""
-        held = sorted((queue, key, job_id) for job_id, queue, key in rows if key is not None)
-        if held:
-            queues, keys, job_ids = zip(*held, strict=True)
+        """Release the unique keys of jobs, given as (id, queue, key)."""
+        keyed = sorted((queue, key, job_id) for job_id, queue, key in rows if key is not None)
+        if keyed:
+            queues, keys, job_ids = zip(*keyed, strict=True)
             self.run("keys_free", {"queues": list(queues), "keys": list(keys), "job_ids": list(job_ids)})
 
     # Jobs and events
 
     def states(self, ids: Iterable[JobId]) -> dict[JobId, JobState]:
-        """The states of these jobs, wherever they are."""
+        """Return the states of these jobs, in any table."""
         wanted = sorted(set(ids))
         return {row[0]: STATES[row[1]] for row in self.all("states", {"ids": wanted})} if wanted else {}
 
     def states_and_busy(
         self, given: Iterable[JobId], others: Iterable[JobId]
     ) -> tuple[dict[JobId, JobState], set[JobId]]:
-        """The states of jobs, and which of the ids that the caller has brought another caller's open
-        transaction is about to write."""
+        """Return the states of jobs, and the given ids that an open caller transaction is about to write."""
         ids = sorted(set(given))
         if self.is_caller_tx or not ids:
             return self.states([*ids, *others]), set()
@@ -377,21 +380,21 @@ class Transaction:
         return found, {row[0] for row in rows if row[1] is None} - found.keys() - {None}
 
     def add_to_outbox(self, events: Sequence[tuple[JobId, str]]) -> None:
-        """Remember to look at what depends on these jobs."""
+        """Add outbox entries, so that these events are propagated to the dependants."""
         if events:
-            parents, words = zip(*events, strict=True)
-            rows = self.all("outbox_add", {"job_ids": list(parents), "events": list(words)})
-            self.outbox_ids += [number for (number,) in rows]
+            job_ids, kinds = zip(*events, strict=True)
+            rows = self.all("outbox_add", {"job_ids": list(job_ids), "events": list(kinds)})
+            self.outbox_ids += [entry_id for (entry_id,) in rows]
 
     def add_to_outbox_if_affected(self, job_ids: Sequence[JobId], event: DependencyEvent) -> None:
-        """The same for jobs of which nobody knows whether any depends on them."""
+        """Add outbox entries for those of these jobs that have affected dependants."""
         if job_ids:
             values = {
                 "job_ids": list(job_ids),
                 "event": event.value,
                 "states": affected_edge_states(event),
             }
-            self.outbox_ids += [number for (number,) in self.all("outbox_add_if_affected", values)]
+            self.outbox_ids += [entry_id for (entry_id,) in self.all("outbox_add_if_affected", values)]
 
     def record_all(self, events: Sequence[Event]) -> None:
         for event in events:

@@ -1,4 +1,4 @@
-"""Hints that work may have come, over LISTEN and NOTIFY."""
+"""Wake-ups over LISTEN and NOTIFY."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class PostgresNotifier:
-    """The sending side, of one handle: NOTIFY goes with the commit.
+    """Sender of wake-ups for one handle: NOTIFY goes with the commit.
 
     Commits that notify wait for each other, and wake up every listener. So for new jobs there is at most one
-    in 10 ms: whoever has heard it looks again several times within the next 50 ms (`worker.lingering`), and
-    finds what came after it. That does not cover a commit that takes long; then the word follows it.
-    Whether anybody looks idle decides nothing, because a look before the commit can always be wrong.
+    in 10 ms. A worker that receives it polls several times within the next 50 ms (`worker.idle_polling`) and
+    finds later jobs. That does not cover a slow commit; then the wake-up follows the commit.
+    Whether a worker looks idle decides nothing, since a check before the commit can always be wrong.
     """
 
     def __init__(self, address: PostgresAddress) -> None:
@@ -44,27 +44,32 @@ class PostgresNotifier:
         self._is_deferred = False
 
     def send(self, tx: CommitNotifier) -> None:
-        """Tell with this transaction what it has changed; the last thing it does. Made again, told again."""
+        """Add a NOTIFY to this transaction if it needs one; the last step of each try."""
         now = time.monotonic()
         is_recent = now - self._sent_at < NOTIFY_INTERVAL_SECONDS
-        has_to_tell = self._address.notifies and (tx.needs_wakeup or tx.has_new_jobs)
-        self._is_deferred = has_to_tell and not tx.needs_wakeup and is_recent
+        must_notify = self._address.notifies and (tx.needs_wakeup or tx.has_new_jobs)
+        self._is_deferred = must_notify and not tx.needs_wakeup and is_recent
         self._sending_at = None
-        if has_to_tell and not self._is_deferred:
+        if must_notify and not self._is_deferred:
             tx.notify(self._address.channel)
-            self._sending_at = now  # before the commit, so that nobody has heard it earlier
+            self._sending_at = now  # before the commit, so no listener has received it earlier
 
     def on_commit(self) -> bool:
-        """The transaction is kept. Answers whether a word has to follow, since it was held back and those who
-        heard the last one may have ceased to look before this commit."""
+        """Record the commit and return whether a wake-up must follow.
+
+        It must if this one was deferred, and workers may have stopped polling before this commit.
+        """
         if self._sending_at is not None:
             self._sent_at = self._sending_at
         return self._is_deferred and time.monotonic() - self._sent_at > COVERED_SECONDS
 
 
 class PostgresWakeups:
-    """Listens on a connection of its own. While there is none, hints are lost, and polling finds the jobs;
-    when it is back, there is one poke for all that may have been missed."""
+    """Listener on a connection of its own.
+
+    While the connection is down, wake-ups are lost, and polling finds the jobs. When it is back, there is one
+    wake-up for all that may have been missed.
+    """
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
@@ -75,22 +80,24 @@ class PostgresWakeups:
     def start(self, on_wakeup: Callable[[], None]) -> None:
         if self._thread is not None or self._stopping.is_set() or not self._can_listen:
             return
-        nudged, self._stop_write_fd = os.pipe()
-        self._thread = Thread(target=self._run, args=(on_wakeup, nudged), name="forebay-listen", daemon=True)
+        stop_read_fd, self._stop_write_fd = os.pipe()
+        self._thread = Thread(
+            target=self._run, args=(on_wakeup, stop_read_fd), name="forebay-listen", daemon=True
+        )
         self._thread.start()
 
     @property
     def _can_listen(self) -> bool:
-        """A pooler of transactions gives the session to somebody else; then polling has to do."""
+        """Whether LISTEN works: a transaction pooler gives the session to other clients."""
         return CAN_LISTEN and self._address.notifies and not self._address.pooled
 
     def close(self) -> None:
         self._stopping.set()
         thread, self._thread = self._thread, None
         if thread is not None:
-            os.close(self._stop_write_fd)  # heard at the other end
-            # A poke may close its own listener. A server that does not answer may hold up the thread longer;
-            # it ends by itself then.
+            os.close(self._stop_write_fd)  # self-pipe: wakes the thread
+            # A wake-up may close its own listener. A server that does not respond may block the thread
+            # longer; it ends by itself then.
             if thread is not current_thread():
                 thread.join(JOIN_SECONDS)
 
@@ -111,7 +118,7 @@ class PostgresWakeups:
             except (psycopg.Error, OSError) as exc:
                 if not (is_known or self._stopping.is_set()):  # once for each outage
                     logger.warning(
-                        "nobody listens to %s now, so jobs are found later: %s", self._location, exc
+                        "wake-ups from %s are down, polling finds jobs later: %s", self._location, exc
                     )
                 is_known = True
             self._stopping.wait(pause)
@@ -141,17 +148,17 @@ class PostgresWakeups:
         return raw
 
     def _relay_notifications(self, raw: Session, on_wakeup: Callable[[], None], stop_read_fd: int) -> None:
-        """Poke for whatever is heard, once for all that came together, until the end or an error."""
-        heard = raw.pgconn
-        raw.add_notify_handler(lambda _: on_wakeup())  # what comes while a statement of ours is under way
-        waiting = select.poll()
-        waiting.register(heard.socket, select.POLLIN)
-        waiting.register(stop_read_fd, select.POLLIN)
+        """Forward notifications, one wake-up for all that came together, until a stop or an error."""
+        pgconn = raw.pgconn
+        raw.add_notify_handler(lambda _: on_wakeup())  # for notifications that come during a statement
+        poller = select.poll()
+        poller.register(pgconn.socket, select.POLLIN)
+        poller.register(stop_read_fd, select.POLLIN)
         while not self._stopping.is_set():
-            if not waiting.poll(CHECK_SECONDS * 1_000):
-                raw.execute(b"select 1")  # is anybody there? a server that is gone says nothing
-            heard.consume_input()
-            if heard.notifies() is not None:
+            if not poller.poll(CHECK_SECONDS * 1_000):
+                raw.execute(b"select 1")  # a server that is gone sends no notification: check it
+            pgconn.consume_input()
+            if pgconn.notifies() is not None:
                 on_wakeup()
-                while heard.notifies() is not None:
+                while pgconn.notifies() is not None:
                     pass
