@@ -178,8 +178,8 @@ class _Parser:
         return name
 
     def _error(self, expected: str) -> ConfigError:
-        found = f"{self._next.text!r:.60}" if self._next.kind else "the end"
-        return ConfigError(f"the condition {self._text!r:.80} has {found} where {expected} should be")
+        actual = f"{self._next.text!r:.60}" if self._next.kind else "the end"
+        return ConfigError(f"the condition {self._text!r:.80} has {actual} where {expected} should be")
 
 
 def _tokenize(text: str) -> list[_Token]:

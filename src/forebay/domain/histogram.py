@@ -48,10 +48,10 @@ class Histogram(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def percentile_ms(self, percent: float) -> float | None:
         """Return a percentile: 50 is the median."""
-        needed, seen = self.count * percent / 100, 0
+        needed, counted = self.count * percent / 100, 0
         for step in sorted(self.steps):
-            seen += self.steps[step]
-            if seen >= needed:
+            counted += self.steps[step]
+            if counted >= needed:
                 low, above = bounds_us(step)
                 return min(max((low + above - 1) / 2, self.min_us), self.max_us) / 1_000
         return None

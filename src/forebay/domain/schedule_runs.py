@@ -207,14 +207,14 @@ def _limit_runs(runs: list[int], definition: ScheduleDefinition, enqueued_runs: 
 
 
 def _build_skips(
-    definition: ScheduleDefinition, first: int, found: Sequence[int], chosen: Sequence[int]
+    definition: ScheduleDefinition, first: int, due: Sequence[int], planned: Sequence[int]
 ) -> Iterator[ScheduleRun]:
     """Yield the runs that are not enqueued, as one line of the history."""
-    skipped = [at for at in found if at not in chosen]
-    earlier = _count_runs(definition, first, found[0]) if found and first < found[0] else 0
+    skipped = [at for at in due if at not in planned]
+    earlier = _count_runs(definition, first, due[0]) if due and first < due[0] else 0
     if not skipped and not earlier:
         return
-    is_replaced = definition.overlap is Overlap.QUEUE and bool(chosen)
+    is_replaced = definition.overlap is Overlap.QUEUE and bool(planned)
     yield ScheduleRun(
         planned_at=first if earlier else skipped[0],
         last_planned_at=max(skipped, default=first),

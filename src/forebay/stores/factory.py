@@ -162,8 +162,8 @@ def _build_sqlite_engine(url: str, parts: SplitResult, clock: Clock | None) -> E
 def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
     """Build the engine of a server, which has a clock of its own."""
     _check_server(url, parts)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    if "redis" in dict(given):
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    if "redis" in dict(pairs):
         raise ConfigError(
             f"{url!r}: a PostgreSQL store takes no redis= parameter; leave it out, PostgreSQL alone does "
             "everything, or use a Redis store, redis://user:password@host:6379/0"
@@ -175,14 +175,14 @@ def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
         if exc.name is None or not exc.name.startswith("psycopg"):
             raise
         raise ConfigError(f"{url!r} needs psycopg: pip install 'forebay[postgres]'") from exc
-    own = {name: value for name, value in given if name in option_names("postgresql")}
-    others = [(name, value) for name, value in given if name not in own]
-    if len(own) + len(others) < len(given):
+    own_options = {name: value for name, value in pairs if name in option_names("postgresql")}
+    driver_options = [(name, value) for name, value in pairs if name not in own_options]
+    if len(own_options) + len(driver_options) < len(pairs):
         raise ConfigError(f"{url!r}: an option is given twice")
-    query = f"?{urlencode(others, quote_via=quote)}" if others else ""
-    wait = _parse_response_timeout(url, own.pop("response_timeout", None), ANSWER_SECONDS)
+    query = f"?{urlencode(driver_options, quote_via=quote)}" if driver_options else ""
+    wait = _parse_response_timeout(url, own_options.pop("response_timeout", None), ANSWER_SECONDS)
     dsn = f"postgresql://{parts.netloc}{parts.path}{query}"
-    return PostgresEngine(address_of(dsn, url, **own, response_timeout=wait))
+    return PostgresEngine(address_of(dsn, url, **own_options, response_timeout=wait))
 
 
 def _build_redis_engine(url: str, parts: SplitResult) -> Engine:

@@ -86,10 +86,12 @@ class MemoryFairUnpark(FairUnpark[StoredJob]):
 
     def _load_keys(self, limit: int) -> list[FairnessKey]:
         lanes = self._state.limit_fairness_keys.items()
-        found = [
-            FairnessKey(lane[2], turn) for lane, (turn, _) in lanes if lane[:2] == (self._queue, self._scope)
+        keys = [
+            FairnessKey(lane[2], virtual_time)
+            for lane, (virtual_time, _) in lanes
+            if lane[:2] == (self._queue, self._scope)
         ]
-        return sorted(found, key=lambda share: (share.virtual_time, share.name))[:limit]
+        return sorted(keys, key=lambda key: (key.virtual_time, key.name))[:limit]
 
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[StoredJob]]:
         return {key: self._jobs_of_key(key)[:jobs] for key, jobs in counts.items()}

@@ -48,19 +48,19 @@ class JobHeap:
 
     def first(self, fits: Callable[[StoredJob], bool] = lambda _: True) -> StoredJob | None:
         """Return the first job that fits. It stays in the heap, and so do those passed over."""
-        passed = []
-        found = None
-        while self._heap and found is None:
+        skipped = []
+        first = None
+        while self._heap and first is None:
             record = self._find_current(self._heap[0])
             if record is not None and fits(record):
-                found = record
+                first = record
             elif record is not None:
-                passed.append(heappop(self._heap))
+                skipped.append(heappop(self._heap))
             else:
                 heappop(self._heap)
-        for entry in passed:
+        for entry in skipped:
             heappush(self._heap, entry)
-        return found
+        return first
 
     def find_missing(self, records: Iterable[StoredJob]) -> list[StoredJob]:
         """Return which of these jobs belong into the heap and are missing."""

@@ -320,8 +320,8 @@ def stored_limit_from_row(row: Row) -> StoredLimit:
 
 
 def usage_from_row(row: Row, now: int) -> LimitUsage:
-    *kept, running = row
-    return usage_of(*stored_limit_from_row(tuple(kept)), running, now)
+    *limit_columns, running = row
+    return usage_of(*stored_limit_from_row(tuple(limit_columns)), running, now)
 
 
 def row_from_stored_limit(stored: StoredLimit) -> dict[str, object]:

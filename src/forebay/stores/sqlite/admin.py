@@ -48,8 +48,8 @@ class JobRef(TypedDict):
 
 
 def find_job(tx: Transaction, job_id: JobId) -> Job | None:
-    found = tx.locate(job_id)
-    row = None if found is None else tx.one("job", {"seq": found[0], "job_id": job_id})
+    location = tx.locate(job_id)
+    row = None if location is None else tx.one("job", {"seq": location[0], "job_id": job_id})
     return None if row is None else job_from_row(row)
 
 
@@ -65,10 +65,10 @@ def _refusal(job: Job, reason: str) -> ActionResult:
 
 
 def cancel(tx: Transaction, job_id: JobId, reason: str, actor: str, *, force: bool) -> ActionResult:
-    found = tx.locate(job_id)
-    if found is None:
+    location = tx.locate(job_id)
+    if location is None:
         return _missing_result(job_id)
-    seq, state = found
+    seq, state = location
     if is_final(state):
         return ActionResult(job_id=job_id, applied=False, state=state, reason=f"it is already {state}")
     if state is JobState.RUNNING:
@@ -310,10 +310,10 @@ def _insert_live(
 
 
 def delete(tx: Transaction, job_id: JobId, actor: str) -> ActionResult:
-    found = tx.locate(job_id)
-    if found is None:
+    location = tx.locate(job_id)
+    if location is None:
         return _missing_result(job_id)
-    seq, state = found
+    seq, state = location
     if state is JobState.RUNNING:
         return ActionResult(job_id=job_id, applied=False, state=state, reason="it is running")
     queue = _remove(tx, {"seq": seq, "job_id": job_id}, state)
@@ -356,8 +356,8 @@ def save_queue(
 ) -> Queue:
     check_queue_name(name)
     queue = tx.queue(name) or tx.build_queue(name)
-    into = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
-    configured = queue.with_settings(queue.settings.with_changes(changes), into, tx.now)
+    new_state = QueueState.ACTIVE if state is None and queue.state is QueueState.DROPPED else state
+    configured = queue.with_settings(queue.settings.with_changes(changes), new_state, tx.now)
     if configured.is_rescoring and not tx.count_jobs(name, *LIVE):
         configured = replace(configured, is_rescoring=False)
     saved = tx.save_queue(configured)

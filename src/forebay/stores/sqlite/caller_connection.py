@@ -19,14 +19,14 @@ class CallerConnection:
     def __init__(self, connection: object, database: Path) -> None:
         raw = driver_connection(connection)
         if not isinstance(raw, sqlite3.Connection):
-            seen = (
+            given_type = (
                 qualified_name(connection)
                 if raw is connection
                 else f"{qualified_name(connection)} on {qualified_name(raw)}"
             )
             raise ConfigError(
                 f"the store in {database} joins the transactions of a sqlite3.Connection, of SQLAlchemy's "
-                f"Session and Connection on it, and of Django's connection on it, not of {seen}"
+                f"Session and Connection on it, and of Django's connection on it, not of {given_type}"
             )
         if not _in_transaction(raw):
             raise ConfigError(BEGIN_FIRST)

@@ -71,14 +71,14 @@ class QueueClaimer:
         left = self._request.max_parked
         while True:
             candidates = self._load_candidates(limit)
-            others = self._find_unknown_tasks(candidates)
-            if not others:
+            unknown = self._find_unknown_tasks(candidates)
+            if not unknown:
                 return self._claim_rows(candidates)
             if not left:
                 # No more may be parked: claim what is ahead of the next of them. The next call continues.
                 budget.add_wait(0)
-                return self._claim_rows(candidates[: candidates.index(others[0])])
-            parked = others[:left]
+                return self._claim_rows(candidates[: candidates.index(unknown[0])])
+            parked = unknown[:left]
             left -= len(parked)
             self._park(parked)
 

@@ -108,9 +108,9 @@ def _decrement_unmet(tx: Transaction, met: Mapping[JobId, int]) -> None:
     seqs = {child: seq_in_id(child) for child in met}
     child_of_seq = {seq: child for child, seq in seqs.items() if seq is not None}
     rows = tx.all("blocked_among", {"children": json_text(child_of_seq)}) if child_of_seq else []
-    found = {row[1] for row in rows}
+    found_ids = {row[1] for row in rows}
     dependency_tx = _SqliteDependencyTx(tx)
-    for child in sorted(met.keys() - found):
+    for child in sorted(met.keys() - found_ids):
         if dependency_tx.is_blocked(child):
             rows.append(
                 (dependency_tx.unmet, child, dependency_tx.is_sequence_blocked(child), *dependency_tx.blocked)
@@ -162,8 +162,8 @@ def _leave_sequences(tx: Transaction, dependency_tx: _SqliteDependencyTx, ids: S
     """Remove final jobs from their sequences, and release the next ones. Return how many were released."""
     moved_up = 0
     for job_id, name, number in tx.all("sequences_of", {"ids": json_text(ids)}):
-        found = tx.locate(job_id)
-        if found is not None and not is_final(found[1]):
+        location = tx.locate(job_id)
+        if location is not None and not is_final(location[1]):
             continue  # it was revived meanwhile
         tx.run("sequence_leave", {"name": name, "position": number})
         first = tx.one("sequence_first", {"name": name, "position": number})

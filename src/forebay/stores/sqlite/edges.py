@@ -64,8 +64,8 @@ def reopen_edges(tx: Transaction, child: JobId, revived_ids: Collection[JobId], 
         positions_by_state[reopen_edge_state(state, with_parent=with_parent)].append(position)
     open_edges = ((child, position, parent) for position, parent, state in rows if state == EdgeState.OPEN)
     positions_by_state[EdgeState.MET] += sorted(position for _, position in find_met_edges(tx, open_edges))
-    for into, positions in positions_by_state.items():
-        tx.run("edges_set", {"child_id": child, "positions": json_text(positions), "state": into.value})
+    for new_state, positions in positions_by_state.items():
+        tx.run("edges_set", {"child_id": child, "positions": json_text(positions), "state": new_state.value})
 
 
 class EdgeWriter:
@@ -127,9 +127,9 @@ class EdgeWriter:
 
     def _find_state(self, parent: JobId) -> JobState | None:
         if self._states.get(parent) is None:
-            found = self._tx.locate(parent)
-            if found is None:
+            location = self._tx.locate(parent)
+            if location is None:
                 self._flush()  # it may be a job of this very batch
-                found = self._tx.locate(parent)
-            self._states[parent] = None if found is None else found[1]
+                location = self._tx.locate(parent)
+            self._states[parent] = None if location is None else location[1]
         return self._states[parent]

@@ -259,9 +259,9 @@ class InsertBatch:
         """Return the result for a job whose id or key is taken."""
         if job.id is not None:
             self.flush()  # jobs of this very batch count too
-            found = self._tx.locate(job.id)
-            if found is not None:
-                return self._id_conflict(job.id, found[1])
+            location = self._tx.locate(job.id)
+            if location is not None:
+                return self._id_conflict(job.id, location[1])
             detach_reused_id(self._tx, job.id)
         for kind, key in (("unique", job.unique_key), ("idempotency", job.idempotency_key)):
             holder = None if key is None else self._tx.find_key_holder(job.queue, kind, key)
@@ -279,8 +279,8 @@ class InsertBatch:
             key = job.unique_key if kind == "unique" else job.idempotency_key
             raise DuplicateJob(f"{kind} key {key!r} of queue {job.queue} is held by {holder}", holder=holder)
         self.flush()  # the holder may be a job of this very batch
-        found = self._tx.locate(holder)
-        return InsertResult(id=holder, is_new=False, state=None if found is None else found[1])
+        location = self._tx.locate(holder)
+        return InsertResult(id=holder, is_new=False, state=None if location is None else location[1])
 
     def _write(self, job: NewJob, group: InsertGroup) -> JobId:
         tx = self._tx

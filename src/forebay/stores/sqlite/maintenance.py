@@ -54,7 +54,9 @@ def promote(tx: Transaction, limit: int) -> int:
     """Expire and promote jobs in all queues."""
     moved = expire(tx, limit)
     queues = load_all_queues(tx)
-    moved += sum(promote_queue(tx, one.name, limit) for one in queues if one.settings.stagger is not None)
+    moved += sum(
+        promote_queue(tx, queue.name, limit) for queue in queues if queue.settings.stagger is not None
+    )
     due = [
         (row[6], row[0], queue.name, row)
         for queue in queues

@@ -113,10 +113,10 @@ class SqliteReader(
         return row
 
     def _find_job(self, statement: str, job_id: JobId) -> Job | None:
-        found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
-        if found is None:
+        location = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
+        if location is None:
             return None
-        row = self._one(statement, {"seq": found[0], "job_id": job_id})
+        row = self._one(statement, {"seq": location[0], "job_id": job_id})
         return None if row is None else job_from_row(row)
 
     def jobs(self, ids: Sequence[JobId], *, with_payload: bool = True) -> list[Job | None]:
@@ -218,10 +218,10 @@ class SqliteReader(
 
     def queues(self, names: Sequence[QueueName] = ()) -> list[Queue]:
         with self._open_snapshot():
-            found = [queue_from_row(row) for row in self._all("queues")]
+            queues = [queue_from_row(row) for row in self._all("queues")]
         if names:
-            return [queue for queue in found if queue.name in names]
-        return [queue for queue in found if queue.state is not QueueState.DROPPED]
+            return [queue for queue in queues if queue.name in names]
+        return [queue for queue in queues if queue.state is not QueueState.DROPPED]
 
     def workers(self, ids: Sequence[WorkerId] | None = None) -> list[WorkerInfo]:
         with self._open_snapshot():
@@ -266,8 +266,8 @@ class SqliteReader(
 
     def progress(self, job_id: JobId) -> JobProgress:
         with self._open_snapshot():
-            found = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
-            return JobProgress() if found is None else self._load_progress(found[0])
+            location = self._one("locate", {"seq": seq_in_id(job_id), "job_id": job_id})
+            return JobProgress() if location is None else self._load_progress(location[0])
 
     def _load_progress(self, seq: int) -> JobProgress:
         return progress_from_rows(self._all("progress", {"seq": seq}))

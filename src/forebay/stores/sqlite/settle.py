@@ -156,10 +156,10 @@ def lease_params(worker: WorkerId, job_id: JobId, attempt: int) -> LeaseParams:
 def relocate(tx: Transaction, token: LeaseParams) -> bool:
     """Return whether the job has another seq than its id seems to contain, because a caller brought the
     id."""
-    found = tx.locate(token["job_id"])
-    if found is None or found[0] == token["seq"]:
+    location = tx.locate(token["job_id"])
+    if location is None or location[0] == token["seq"]:
         return False
-    token["seq"] = found[0]
+    token["seq"] = location[0]
     return True
 
 

@@ -90,8 +90,8 @@ def _unknown_leases(
 ) -> list[Job]:
     expected = {(lease.job_id, lease.attempt) for lease in known}
     expected |= {(job.id, job.attempt) for job in claimed}
-    held = (job_from_row(row) for row in tx.all("leases_of", {"worker": worker}))
-    return [job for job in held if (job.id, job.attempt) not in expected]
+    leased = (job_from_row(row) for row in tx.all("leases_of", {"worker": worker}))
+    return [job for job in leased if (job.id, job.attempt) not in expected]
 
 
 def pending_cancels(tx: Transaction, worker: WorkerId) -> tuple[PendingCancel, ...]:

@@ -208,16 +208,16 @@ class Transaction:
     def has_limits(self) -> bool:
         """Return whether there are limits, or jobs in the lanes of limits that were removed."""
         if self.cache.has_limits is None:
-            (found,) = self.one("limits_exist", {}) or (0,)
-            self.cache.has_limits = bool(found)
+            (exists,) = self.one("limits_exist", {}) or (0,)
+            self.cache.has_limits = bool(exists)
         return self.cache.has_limits
 
     @property
     def has_fairness_keys(self) -> bool:
         """Return whether there are jobs with a fairness key, or were lately."""
         if self.cache.has_fairness_keys is None:
-            (found,) = self.one("fairness_keys_exist", {}) or (0,)
-            self.cache.has_fairness_keys = bool(found)
+            (exists,) = self.one("fairness_keys_exist", {}) or (0,)
+            self.cache.has_fairness_keys = bool(exists)
         return self.cache.has_fairness_keys
 
     def flush_counts(self) -> None:
