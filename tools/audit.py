@@ -4,7 +4,7 @@
 
 Asks the advisory databases of PyPI (through pip-audit) and of npm. Ends with 0 if all packages were looked up
 and none has a known vulnerability, 1 if some have, and 69 if a database could not be asked: then nothing is
-known, which must not look like good news.
+known, which must not look like success.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PYTHON = [sys.executable, "-m", "pip_audit", "--format", "json", "--progress-sp
 _NPM = ("audit", "--json", "--package-lock-only")
 
 
-def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
+def judge(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
     """What a report of pip-audit means: an exit status, and lines to print."""
     others = [one for one in packages if one["name"] != OURS]  # not on PyPI in this version
     unknown = sorted(one["name"] for one in others if "skip_reason" in one)
@@ -41,7 +41,7 @@ def verdict(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
     return (UNKNOWN if unknown else CLEAN), [*lines, f"{known} packages looked up, no known vulnerability"]
 
 
-def npm_verdict(report: dict[str, Any]) -> tuple[int, list[str]]:
+def judge_npm(report: dict[str, Any]) -> tuple[int, list[str]]:
     """What a report of `npm audit` means."""
     found = report.get("vulnerabilities")
     if found is None:
@@ -65,8 +65,8 @@ def _report(command: list[str], **options: Any) -> dict[str, Any]:
 def main() -> int:
     command, env = npm_command()
     results = [
-        verdict(_report(_PYTHON).get("dependencies", [])),
-        npm_verdict(_report([*command, *_NPM], cwd=SOURCE, env=env)),
+        judge(_report(_PYTHON).get("dependencies", [])),
+        judge_npm(_report([*command, *_NPM], cwd=SOURCE, env=env)),
     ]
     for _, lines in results:
         print("\n".join(lines))

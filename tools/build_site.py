@@ -3,7 +3,7 @@
 python -m tools.build_site [FOLDER]    build/site without one; status 1 for a broken link, a page that
                                        is in no index, and all else that the builder warns of
 
-Sphinx and not MkDocs or its heirs: it is kept up, it warns of pages that nobody lists, and its search is
+Sphinx and not MkDocs or its heirs: it is kept up, it warns of unlisted pages, and its search is
 a script that works from the disk, too. Its theme, Furo, brings all it needs; nothing is loaded from
 elsewhere.
 """

@@ -14,7 +14,7 @@ from typing import Final
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 INSTALL: Final = ("install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core")
-# Nobody waits for a network that does not answer. The program itself is never stopped: packages would be left
+# No wait for a network that does not answer. The program itself is never stopped: packages would be left
 # half set up.
 APT: Final = ("apt-get", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30",
               "-o", "Acquire::Retries=1", "-o", "DPkg::Lock::Timeout=60")  # fmt: skip

@@ -1,4 +1,4 @@
-"""How much of each part of Forebay its tests reach, beside what we ask for: `make evidence WHAT=covered`.
+"""Coverage of each part of Forebay by its tests, next to its goal: `make evidence WHAT=covered`.
 
     python tools/covered.py                    run the tests of all parts, then say it: twenty minutes
     python tools/covered.py --part worker      one part
@@ -118,8 +118,8 @@ class Share:
         return self.percent >= self.goal
 
     def __str__(self) -> str:
-        verdict = "met" if self.is_met else "MISSED"
-        return f"{self.name:<58}{self.percent:>7.1f} %   goal {self.goal:.0f} %  {verdict}"
+        result = "met" if self.is_met else "MISSED"
+        return f"{self.name:<58}{self.percent:>7.1f} %   goal {self.goal:.0f} %  {result}"
 
 
 def shares(part: Part, report: Mapping[str, Any]) -> Iterator[Share]:

@@ -122,8 +122,7 @@ def install() -> None:
 
 
 def fetch() -> int:
-    """Fetch them, and say whether it is for others that they did not come: whoever has no network can still
-    tell that package.json and its lock file fit each other."""
+    """Fetch the packages; without a network, only check that package.json and its lock file match."""
     try:
         install()
     except SystemExit as exc:

@@ -1,4 +1,4 @@
-"""Which tests pass at one time and fail at another: `make evidence WHAT=flaky TIMES=20 ARGS=tests/worker`.
+"""Flaky tests, which pass at one time and fail at another: `make evidence WHAT=flaky TIMES=20`.
 
     python tools/flaky.py --times 20 tests/worker        all that follows goes to pytest
     python tools/flaky.py --read one.xml two.xml ...     reports of `pytest --junitxml` that are there already

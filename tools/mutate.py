@@ -6,11 +6,11 @@
     python tools/mutate.py --json          the results for programs
     python tools/mutate.py --equivalents   what is listed as equivalent; fails if one is caught after all
 
-Removed are, one at a time: each condition of each statement that writes or that a write relies on, each
+It removes, one at a time: each condition of each statement that writes or that a write relies on, each
 assignment of its SET list, and each call or stored value of the functions that settle, insert, sweep and
-steer. A mutant is made in a copy of the package in a temporary folder, never in the tree. It is caught when
-a test of `tests/stores/contract` fails on it, or one of the two files that show what only this engine does
-(single statements, and the death of a worker), or when they do not come to an end in time.
+update. A mutant is made in a copy of the package in a temporary folder, never in the tree. It is caught when
+a test of `tests/stores/contract` fails on it, or of the two files about this engine alone (single statements,
+and the death of a worker), or when the tests do not end in time.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Mutant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     mutant: Mutant
-    verdict: Literal["caught", "survived", "equivalent"]
+    outcome: Literal["caught", "survived", "equivalent"]
     by: str
 
 
@@ -336,7 +336,7 @@ def _line_starts(text: str) -> list[int]:
 
 
 def all_mutants(source: Path = SOURCE) -> list[Mutant]:
-    """Everything that is removed, in the order of the files."""
+    """Return all mutants, in the order of the files."""
     found = [*_of_statements(source), *_of_modules(source)]
     seen: Counter[tuple[str, str]] = Counter()
     mutants = []
@@ -377,7 +377,7 @@ def _line(text: str, cut: Cut) -> str:
 
 
 def equivalent(mutant: Mutant) -> Equivalent | None:
-    """The entry of the list that speaks of this mutant."""
+    """Return the entry of EQUIVALENTS for this mutant, or None."""
     for entry in EQUIVALENTS:
         if mutant.where in entry.where and mutant.label in entry.removed:
             return entry
@@ -422,7 +422,7 @@ class Workshop:
         (self._package / f"{PLUGIN_NAME}.py").write_text(PLUGIN, encoding="utf-8")
 
     def test(self, mutant: Mutant | None) -> str | None:
-        """What caught the mutant; None if nothing did."""
+        """Return the test that caught the mutant; None if it survived."""
         if mutant is None:
             return self.test_untouched()
         file = self._package / mutant.path
@@ -434,7 +434,7 @@ class Workshop:
             file.write_text(text, encoding="utf-8")
 
     def test_untouched(self, where: str = "") -> str | None:
-        """What fails without a mutant."""
+        """Return the test that fails without a mutant, or None."""
         return self._run(where)
 
     def _run(self, where: str) -> str | None:
@@ -502,7 +502,7 @@ def _short(test: str) -> str:
 
 
 def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
-    """Test every mutant that is not listed as equivalent, or only those that are, `jobs` at a time."""
+    """Test all mutants outside the list of equivalents, or only those in it, `jobs` at a time."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
         tree = copied(Path(folder, "tree"))
@@ -515,11 +515,11 @@ def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
             mutants = [mutant for mutant in mutants if equivalent(mutant) is not None]
         with ThreadPoolExecutor(jobs) as pool:
             answers = pool.map(lambda mutant: _judge(free, mutant, doubting), mutants)
-            return [_told(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
+            return [_report(result, number, len(mutants)) for number, result in enumerate(answers, start=1)]
 
 
 def copied(tree: Path, names: Sequence[str] = ("src", "tests")) -> Path:
-    """One copy of package and tests to look at from here on: somebody may work on the real ones meanwhile."""
+    """Copy package and tests once, since the real ones may change meanwhile."""
     for name in names:
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tree)
@@ -537,23 +537,23 @@ def _check_untouched(free: SimpleQueue[Workshop]) -> None:
 def _judge(free: SimpleQueue[Workshop], mutant: Mutant, doubting: bool) -> Result:
     entry = equivalent(mutant)
     if entry is not None and not doubting:
-        return Result(mutant=mutant, verdict="equivalent", by=entry.why)
+        return Result(mutant=mutant, outcome="equivalent", by=entry.why)
     workshop = free.get()
     try:
         caught = workshop.test(mutant)
     finally:
         free.put(workshop)
     if caught is not None:
-        return Result(mutant=mutant, verdict="caught", by=caught)
-    return Result(mutant=mutant, verdict="equivalent" if entry else "survived", by=entry.why if entry else "")
+        return Result(mutant=mutant, outcome="caught", by=caught)
+    return Result(mutant=mutant, outcome="equivalent" if entry else "survived", by=entry.why if entry else "")
 
 
-def _told(result: Result, number: int, total: int) -> Result:
-    """Say how far it is, on a terminal, and name each survivor at once."""
+def _report(result: Result, number: int, total: int) -> Result:
+    """Print the progress on a terminal, and each survivor at once."""
     is_terminal = sys.stderr.isatty()
     if is_terminal:
         print("\r\033[K", end="", file=sys.stderr)
-    if result.verdict == "survived":
+    if result.outcome == "survived":
         print(f"survived: {result.mutant.name}", file=sys.stderr, flush=True)
     if is_terminal:
         print(f"{number}/{total} {result.mutant.name:.90}", end="", file=sys.stderr, flush=True)
@@ -575,7 +575,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\r\033[K", end="", file=sys.stderr)
     print(as_json(results) if options.json else as_table(results))
     wrong = "caught" if options.equivalents else "survived"
-    return 1 if any(result.verdict == wrong for result in results) else 0
+    return 1 if any(result.outcome == wrong for result in results) else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -594,13 +594,13 @@ def as_table(results: Sequence[Result]) -> str:
     lines = ["| statement or step | removed | caught by |", "|---|---|---|"]
     for result in results:
         mutant = result.mutant
-        by = result.by if result.verdict == "caught" else f"{result.verdict.upper()} {result.by}".strip()
+        by = result.by if result.outcome == "caught" else f"{result.outcome.upper()} {result.by}".strip()
         lines.append(f"| {mutant.where} | `{mutant.label}` | {by} |")
     return "\n".join([*lines, "", summary(results)])
 
 
 def summary(results: Sequence[Result]) -> str:
-    number = Counter(result.verdict for result in results)
+    number = Counter(result.outcome for result in results)
     return (
         f"{len(results)} mutants, {number['caught']} caught, {number['survived']} survived, "
         f"{number['equivalent']} equivalent"
@@ -609,7 +609,7 @@ def summary(results: Sequence[Result]) -> str:
 
 def as_json(results: Sequence[Result]) -> str:
     rows = [
-        {"where": each.mutant.where, "removed": each.mutant.label} | {"verdict": each.verdict, "by": each.by}
+        {"where": each.mutant.where, "removed": each.mutant.label} | {"outcome": each.outcome, "by": each.by}
         for each in results
     ]
     return json.dumps({"summary": summary(results), "mutants": rows}, indent=2, ensure_ascii=False)

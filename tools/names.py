@@ -62,7 +62,7 @@ class Finding(NamedTuple):
 def findings(root: Path = ROOT) -> list[Finding]:
     """Return all findings, file by file."""
     paths = list(read_paths(root))
-    modules = {path: ast.parse(read(root / path)) for path in paths if path.endswith(".py")}
+    modules = {path: ast.parse(read(root / path), path) for path in paths if path.endswith(".py")}
     found = [
         *gerund_modules(modules),
         *twin_classes(modules),

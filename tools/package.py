@@ -28,7 +28,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STATIC: Final = Path("src/forebay/dashboard/static")
-# Some time that is the same for everybody, where no commit says one: midnight of 1 January 2026.
+# A fixed time for builds without a commit: midnight of 1 January 2026.
 USUAL_EPOCH: Final = "1767225600"
 # The build backend in a process that may neither reach a network nor start a program.
 BUILD: Final = """

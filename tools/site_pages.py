@@ -19,7 +19,7 @@ from tools.states_picture import picture
 
 INDEX: Final = "README.md"
 # What stands beside the pages and is shown by them.
-_BESIDE: Final = (".png", ".svg", ".txt")
+_ATTACHMENTS: Final = (".png", ".svg", ".txt")
 _ITEM: Final = re.compile(r"^(?:-|\d+\.) +\[([^\]]*)\]\(([^)\s]+)\)")
 _HEADING: Final = re.compile(r"^## +(.+)$")
 
@@ -60,7 +60,7 @@ class Site:
             target.write_text(self._page(path, folder), encoding="utf-8")
         docs = self.root / "docs"
         for path in docs.rglob("*"):
-            if path.suffix in _BESIDE:
+            if path.suffix in _ATTACHMENTS:
                 _copy(path, folder / path.relative_to(docs))
 
     def _page(self, path: Path, folder: Path) -> str:
@@ -97,7 +97,7 @@ class Site:
         page = there / INDEX if there.is_dir() else there
         if page in self.names:
             return self.names[page]
-        if there.is_file() and there.suffix not in _BESIDE:
+        if there.is_file() and there.suffix not in _ATTACHMENTS:
             # The builder would take every .md for a page.
             kept = f"files/{there.relative_to(self.root).as_posix()}{'.txt' if there.suffix == '.md' else ''}"
             _copy(there, folder / kept)

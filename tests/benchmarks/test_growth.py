@@ -77,7 +77,7 @@ def test_numbers_on_axes_are_short() -> None:
     assert [short(value) for value in (0, 0.25, 100, 2_400, 1_000_000)] == ["0", "0.25", "100", "2.4k", "1M"]
 
 
-def test_make_leaves_no_engine_out_that_nobody_has_left_out() -> None:
+def test_make_leaves_no_engine_out_by_itself() -> None:
     def printed(*words: str) -> str:
         asked = ["make", "--dry-run", "--old-file=.venv/.ready-test", "growth", *words]
         return subprocess.run(asked, cwd=TOP, capture_output=True, text=True, check=True).stdout

@@ -19,7 +19,7 @@ _LENGTH: Final = re.compile(r"(\d+)s\Z")
 
 
 class Command(NamedTuple):
-    """A command line of ours, where it stands, and how long it is given to stop; None where nobody says."""
+    """A command line of ours, its file, and its time to stop; None without one."""
 
     where: str
     words: list[str]

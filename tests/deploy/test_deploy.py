@@ -1,4 +1,4 @@
-"""What is in `deploy` is right by real linters, and agrees with the program that it starts."""
+"""Files of `deploy` pass real linters, and agree with the program that they start."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_labels_lead_to_the_pods_that_are_meant() -> None:
     assert scaled == ["forebay-worker", "forebay-worker"]
 
 
-def test_nobody_is_root_and_nothing_is_written_to_the_image() -> None:
+def test_no_container_is_root_and_nothing_is_written_to_the_image() -> None:
     [user] = re.findall(
         r"^USER (\d+):\d+$", (DEPLOY / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
     )

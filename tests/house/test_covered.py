@@ -1,4 +1,4 @@
-"""What says how much of each part its tests reach."""
+"""`tools/covered.py`: the coverage of each part by its tests."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_what_must_be_covered_whole_is_there(part: Part) -> None:
 
 
 @pytest.mark.shows("R-TEST-68")
-def test_what_is_quick_runs_first_and_figures_are_targets_of_their_own() -> None:
+def test_quick_steps_run_first_and_measurements_are_targets_of_their_own() -> None:
     steps = [
         line for line in Path(".ci/run").read_text(encoding="utf-8").splitlines() if line.startswith("make ")
     ]
     assert steps[:3] == ["make check", "make test", "make test-extended"]
-    figures = ("bench", "compare", "evidence", "soak")
-    assert not [step for step in steps if any(word in step for word in figures)]
+    measurements = ("bench", "compare", "evidence", "soak")
+    assert not [step for step in steps if any(word in step for word in measurements)]

@@ -1,4 +1,4 @@
-"""What tells tests that fail now and then from those that fail."""
+"""`tools/flaky.py` tells flaky tests from failing ones."""
 
 from __future__ import annotations
 

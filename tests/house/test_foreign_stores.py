@@ -1,4 +1,4 @@
-"""Tests do not run where the environment names a store that may be somebody's."""
+"""Tests do not run where the environment names a foreign store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make check` holds, so that nobody loosens it unnoticed."""
+"""The rules that `make check` holds, so that they are not loosened unnoticed."""
 
 from __future__ import annotations
 

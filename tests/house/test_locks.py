@@ -20,7 +20,7 @@ EXEMPT: Final = {
     "service": "its threads run no tasks",
     "stores/memory": "handles are used in regions of the client, the consumer and the worker's notes",
     "stores/remote": "as the memory store",
-    "testing/worker.py": "the test's own thread runs the tasks, and nobody interrupts it",
+    "testing/worker.py": "the test's own thread runs the tasks, and is not interrupted",
     "app/progress.py": "a lock that a task only waits for, in slices, and never gives back",
     "worker/inbox.py": "a lock that a task only releases",
     "worker/renewal_health.py": "used by the supervisor and the renewal thread",

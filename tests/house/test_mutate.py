@@ -191,8 +191,8 @@ def sample_results() -> list[Result]:
     first = Mutant(where="a.sql", removed="x = 1", nth=1, **cut)  # type: ignore[arg-type]
     second = Mutant(where="a.sql", removed="x = 1", nth=2, **cut)  # type: ignore[arg-type]
     return [
-        Result(mutant=first, verdict="caught", by="test_a.py::test_x"),
-        Result(mutant=second, verdict="survived", by=""),
+        Result(mutant=first, outcome="caught", by="test_a.py::test_x"),
+        Result(mutant=second, outcome="survived", by=""),
     ]
 
 
@@ -209,7 +209,7 @@ def test_results_can_be_read_by_programs() -> None:
     assert told["mutants"][0] == {
         "where": "a.sql",
         "removed": "x = 1",
-        "verdict": "caught",
+        "outcome": "caught",
         "by": "test_a.py::test_x",
     }
 

@@ -22,7 +22,7 @@ def drawn() -> list[tuple[str, str]]:
 
 
 def test_the_diagram_draws_every_legal_move_and_no_other() -> None:
-    legal = {(old.value, new.value) for old, news in TRANSITIONS.items() for new in news}
+    legal = {(old.value, new.value) for old, targets in TRANSITIONS.items() for new in targets}
 
     assert set(drawn()) == legal | NEW
 

@@ -28,7 +28,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Both, from the project as it is here. Where nobody has built the page, another one stands for it."""
+    """Build sdist and wheel from this project. Without a built page, a stand-in takes its place."""
     folder = tmp_path_factory.mktemp("package")
     package.export(folder / "source")
     page = folder / "source" / PAGE

@@ -1,4 +1,4 @@
-"""Which Pythons Forebay says it runs on, and which are here."""
+"""Pythons that Forebay supports, and those that are installed."""
 
 from __future__ import annotations
 

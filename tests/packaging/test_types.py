@@ -1,4 +1,4 @@
-"""Whoever type-checks a program that uses Forebay knows the type of every name they can import."""
+"""A type checker of a program that uses Forebay knows the type of every importable name."""
 
 from __future__ import annotations
 

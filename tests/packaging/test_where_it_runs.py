@@ -102,7 +102,7 @@ def test_a_producer_enqueues_on_every_engine(engine: str, tmp_path: Path) -> Non
     assert (done.stdout, done.stderr) == ("pending\n", "")
 
 
-def test_commands_look_and_steer(tmp_path: Path) -> None:
+def test_commands_read_and_update(tmp_path: Path) -> None:
     for words in (
         ["enqueue", "t", "--id", "one"],
         ["stats"],
@@ -125,7 +125,9 @@ def test_commands_that_need_more_say_where_they_run(tmp_path: Path, words: list[
     assert "Traceback" not in done.stderr
 
 
-def test_a_view_with_key_commands_is_printed_once_where_no_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_view_with_key_commands_is_printed_once_where_no_keys_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
     monkeypatch.setattr("forebay.cli.top.command.find_spec", lambda name: None)
     monkeypatch.setattr("forebay.cli.top.command.sys.stdin", Terminal())

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site; `tools/build_site.py` calls it."""
+"""Configuration of Sphinx for the site; `tools/build_site.py` runs it."""
 
 from __future__ import annotations
 
