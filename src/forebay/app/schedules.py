@@ -76,8 +76,8 @@ class Schedules:
             app.schedules.save("nightly", report, ["all"], cron="0 2 * * *", timezone="Europe/Berlin")
             app.schedules.save("tidy", "jobs.tidy", every=300, overlap="skip", options={"priority": 5})
 
-        Refused before anything is stored: a task that this program does not know, arguments that do not fit
-        it, a cron line that is wrong or never matches, an unknown time zone, times in the past. A paused
+        The store is not changed if the task is unknown here or its arguments do not fit. The same holds for a
+        cron line that is wrong or never matches, an unknown time zone, and times in the past. A paused
         schedule stays paused. If the times are unchanged, the next run is unchanged too.
         """
         return self.save_definition(

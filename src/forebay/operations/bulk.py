@@ -140,8 +140,8 @@ def sweep(
     """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; return how many.
     With `only_dead` only attempts of workers that are known to be dead.
 
-    The maintenance task of the same name pauses after an outage or a step of the store's clock, so that the
-    holders of leases can renew first. This function is for an operator's decision, and does not.
+    The maintenance task of the same name pauses after an outage or a step of the store's clock. Workers can
+    then renew their leases first. This function is for an operator's decision, and does not pause.
     """
     swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
     if not swept:

@@ -27,21 +27,21 @@ class DiagnosisItem(NamedTuple):
 def diagnose(reader: Reader, job: Job) -> list[DiagnosisItem]:
     """Return the obstacles of a job that the store can show; an empty list for a healthy one."""
     now = reader.now()
-    found = [*_check_payload(job)]
+    items = [*_check_payload(job)]
     match job.state:
         case JobState.RUNNING:
-            found += _check_running(job, reader.workers(), now)
+            items += _check_running(job, reader.workers(), now)
         case JobState.PENDING:
-            found += _check_pending(reader, job, now)
+            items += _check_pending(reader, job, now)
         case JobState.SCHEDULED | JobState.RETRYING:
-            found += _check_delayed(job, now)
+            items += _check_delayed(job, now)
         case JobState.BLOCKED:
-            found += _check_blocked(reader, job)
+            items += _check_blocked(reader, job)
         case JobState.DEAD | JobState.CANCELLED:
-            found.append(
+            items.append(
                 DiagnosisItem(f"it is {job.state}: {job.reason or ''}".rstrip(": "), "revive or replay it")
             )
-    return found
+    return items
 
 
 def _check_payload(job: Job) -> Iterator[DiagnosisItem]:

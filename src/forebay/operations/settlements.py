@@ -61,9 +61,9 @@ def settle_and_claim_isolating(
         # outage.
         store.settle_and_claim(worker, ())
     # StoreUnavailable is raised from here on as above, and nothing is lost. The caller keeps every settlement
-    # and offers all of them again; those that this call has written are then answered `repeated`. (A job that
-    # was returned to its queue and already runs elsewhere is answered `refused`; its new attempt is the one
-    # that counts.) So the caller need not know how far this call came.
+    # and offers all of them again; those that this call has written are then answered `repeated`. A job that
+    # was returned to its queue, and already runs elsewhere, is answered `refused`: its new attempt counts. So
+    # the caller need not know how far this call came.
     if updates:
         # They are stored, or dropped, one by one; then only a settlement can be to blame.
         results = [_save_update(store, worker, update) for update in updates]

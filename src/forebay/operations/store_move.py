@@ -2,7 +2,8 @@
 
 The order of the steps keeps every job from being lost, and from running twice:
 
-1. Before the first job is copied, all queues and schedules of the old store are paused. Those that were paused
+1. Before the first job is copied, all queues and schedules of the old store are paused. Those that were
+paused
    already are recorded in a document there. From then on no worker claims a job of the old store. The move
    waits for running attempts.
 2. Jobs are copied with their ids, and can be claimed in the new store from then on. A job that is there stays

@@ -75,8 +75,7 @@ def is_secret(name: object) -> bool:
 
 
 def mask_text(text: str) -> str:
-    """Return a line of text with a mask in place of each value after a name that looks secret, and of the
-    password of each URL."""
+    """Mask the values in a line of text that follow a name that looks secret, and the passwords of URLs."""
     return _USER_INFO.sub(rf"\g<start>:{MASK}@", _PAIR.sub(_mask_match, text))
 
 

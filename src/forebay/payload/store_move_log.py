@@ -94,8 +94,8 @@ def finish_incoming_move(store: Store, reader: Reader, token: str) -> None:
 def keeps_blobs(reader: Reader) -> bool:
     """Return whether a move forbids this store to remove blobs, even those of jobs that it does not have.
 
-    Both stores of a move name their blobs with one id. The old store does not have the jobs that were
-    enqueued in the new one, and the new store does not have the jobs that are still to be copied.
+    Both stores of a move name their blobs with one id. The old store lacks the jobs that were enqueued in the
+    new one. The new store lacks the jobs that are still to be copied.
     """
     now = reader.now()
     return any(
@@ -116,8 +116,8 @@ def _incoming_document(token: str, incoming: IncomingMove, revision: int = 0) ->
 
 
 class CopiedIds:
-    """Ids and names that were copied to the new store, recorded in the old one. A job that was done and
-    pruned in the new store, or an object that was deleted or dropped there, must not be copied once more.
+    """Ids and names that were copied to the new store, recorded in the old one. They must not be copied once
+    more, even if the job was pruned, or the object dropped, in the new store.
 
     A record is written after the answer of the new store. A mover that is killed between the two finds the
     job there next time.

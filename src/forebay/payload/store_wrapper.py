@@ -151,8 +151,8 @@ class PayloadEngine(_Delegate):
         await self._inner.complete_tx_async(connection, worker, encoded)
 
     async def _encode_in_thread(self, encode: Callable[[], T]) -> T:
-        """Encode for a coroutine, in a thread if it may block. A blob is written to a disk or a network, or
-        the id of the store is read; other coroutines of the loop must run at the same time."""
+        """Encode for a coroutine, in a thread if that may block: writing a blob or reading the id of the
+        store must not stop the event loop."""
         if not self._tx_pipeline.may_block:
             return encode()
         # Imported here: most programs that enqueue have no event loop, and loading asyncio takes 25 ms.
@@ -332,10 +332,10 @@ class PayloadStore(_Delegate):
             now, ids = reader.now(), list(dict.fromkeys(name.job for name in names))
             jobs = reader.jobs(ids, with_payload=False)
             deleted = {job_id for job_id, job in zip(ids, jobs, strict=True) if job is None}
-            # After the jobs were read. The new store of a move has the blob id of the old one only after the
-            # move was announced here, so the announcement is visible. If the move has ended since the jobs
-            # were read, its end is younger than `AFTER_MOVE_MS`. The marker of the old store is written
-            # before the first job is copied: without a marker, no other store refers to these blobs.
+            # After the jobs were read. A move is announced in the new store before that gets the blob id of
+            # the old one, so the announcement is visible. If the move has ended since the jobs were read, its
+            # end is younger than `AFTER_MOVE_MS`. The marker of the old store is written before the first job
+            # is copied: without a marker, no other store refers to these blobs.
             if deleted and keeps_blobs(reader):
                 self._log_once()
                 return []

@@ -50,9 +50,9 @@ from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id
 from forebay.telemetry.host import host_name
 
-# A document is small. These bounds apply to the notices of one evaluation, and to the queues and tasks that
-# are tracked, of one rule and of all rules; the last ones are reserved for critical rules. A rule without a
-# scope is always tracked. The rest waits for the next evaluation, or for a free slot.
+# A document is small. These bounds apply to the notices of one evaluation, and to the tracked queues and
+# tasks of one rule and of all rules. The last slots are reserved for critical rules. A rule without a scope
+# is always tracked. The rest waits for the next evaluation, or for a free slot.
 MAX_NOTICES: Final = 10
 MAX_SCOPES_PER_RULE: Final = 20
 MAX_SCOPES: Final = 80
@@ -155,8 +155,8 @@ class _Evaluation:
                 self._resolve_alert(key, state, state.alert)
 
     def _scopes(self, rule: AlertRule) -> Iterator[tuple[str | None, bool]]:
-        """Yield the scopes of a rule, and the scopes of earlier evaluations, which may no longer exist or
-        belong to it; with true for the present ones."""
+        """Yield the scopes of a rule, with true, and those of earlier evaluations that it has no more, with
+        false."""
         current = dict.fromkeys(self._snapshot.scopes(rule) if rule.enabled else [])
         keys = (key.partition(" ") for key in self._previous)
         before = [scope or None for rule_id, _, scope in keys if rule_id == rule.id]

@@ -50,8 +50,8 @@ class ChannelLocked(Exception):
 
 
 class _DeliveryThread(Thread):
-    """Thread of one delivery. A DNS look-up may take minutes, and an answer may come byte by byte, so no
-    socket time-out ends it; the waiting caller must be able to continue."""
+    """Thread of one delivery, so that the caller can continue without it. A DNS look-up may take minutes, and
+    an answer may come byte by byte: no socket time-out ends these."""
 
     def __init__(self, channel: Channel, alert: Alert, step: str, policy: DeliveryPolicy) -> None:
         super().__init__(name="forebay-delivery", daemon=True)

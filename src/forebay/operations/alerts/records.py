@@ -38,8 +38,8 @@ class AlertNotice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class AlertBoard(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of all rules, by rule and scope; the notices that are not passed on yet; and the number of
-    evicted keys of the server at the last evaluation."""
+    """The states of all rules, by rule and scope, and the notices that are not passed on yet. `evicted` is
+    the server's number of evicted keys at the last evaluation."""
 
     standings: dict[str, RuleState] = {}
     notices: tuple[AlertNotice, ...] = ()
