@@ -113,8 +113,8 @@ class QueueClaimer:
     def claim(self, room: int, budget: LimitBudget) -> list[Job]:
         """Claim up to `room` jobs that this worker can run.
 
-        Candidates before them that it cannot run are parked in the lanes of their tasks or limits, and the
-        rest is claimed from the jobs behind.
+        Candidates that it cannot run are parked in the lanes of their tasks or limits. The rest is claimed
+        from the jobs behind them.
         """
         self._budget = budget
         limit = min(self._request.limit, room)

@@ -1,7 +1,7 @@
 """Claim cursors: a claim starts behind the jobs that this handle has claimed before.
 
-While another transaction holds back vacuum, the head of `ready` is full of dead tuples, and a claim from the
-head would read all of them. The cursor skips them. Jobs inserted behind it, with a lower rank, are arrivals:
+While another transaction holds back vacuum, the head of `ready` is full of dead tuples. A claim from the head
+would read all of them; the cursor skips them. Jobs inserted behind it, with a lower rank, are arrivals:
 each row of `ready` carries the xid that inserted it, and a claim asks for rows of transactions that the
 previous snapshot could not see. A cursor is a hint in memory. It is dropped with its connection, and from
 time to time a claim scans from the head all the same.

@@ -285,9 +285,9 @@ def _rescore_queue(tx: Transaction, queue: Queue, at: int, limit: int) -> int:
     """Continue the rescore of a queue by seq.
 
     A job that enters behind the scan has a rank by the new scoring. An exception is a transaction that read
-    the old scoring and commits after the scan has passed. So if other transactions are writing when the first
-    scan ends, all that are running then are waited for (`at` is the next xid, negated), and a last scan
-    follows for their jobs.
+    the old scoring and commits after the scan has passed. If other transactions are writing when the first
+    scan ends, all running ones are waited for: `at` is then the next xid, negated. A last scan follows for
+    their jobs.
     """
     is_busy, oldest, next_xid = tx.one("active_writers") or (False, 0, 0)
     if at < 0 and is_busy and oldest < -at:
