@@ -217,17 +217,17 @@ class FastSettleAndClaim:
         # The statement finds a position among them by binary search.
         part = PartialResult(None, sorted(settlements, key=lambda end: end.job_id), claims)
         for claim, queue_settings in zip(claims, settings, strict=True):
-            settlements_now = part.settlements if part.done is None else ()
+            batch = part.settlements if part.done is None else ()
             # Also without room: due jobs of this queue must be found, or when the next will be due.
             limit = max(0, min(claim.limit, room - part.claimed))
-            is_limited = self._is_limited(claim, settlements_now)
-            resolves_inline = bool(settlements_now) and not is_limited and self._may_resolve_inline()
+            is_limited = self._is_limited(claim, batch)
+            resolves_inline = bool(batch) and not is_limited and self._may_resolve_inline()
             try:
                 with raise_as_lost_response() if part.claimed else _NOTHING:
                     step = self._run_step(
                         FastRequest(
                             worker,
-                            settlements_now,
+                            batch,
                             claim,
                             limit,
                             queue_settings or "",
