@@ -251,7 +251,7 @@ def test_a_certificate_that_cannot_be_read_leaves_the_one_before(
         ours.issue("renewed", "server.pem")
         assert server.names() == ["renewed", "renewed"]
 
-    broken = [one for one in caplog.records if "the one before stays in use" in one.getMessage()]
+    broken = [one for one in caplog.records if "the old one stays in use" in one.getMessage()]
     assert len(broken) == 4  # two states, two protocols, and not a line for each handshake
 
 

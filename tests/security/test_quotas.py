@@ -182,7 +182,7 @@ def test_a_client_has_so_many_groups_of_waiting_claims() -> None:
         for number in range(rate_limits.MAX_GROUPS):
             stack.enter_context(usage.reserve_wait(number))
         stack.enter_context(usage.reserve_wait(0))
-        with pytest.raises(TooManyRequests, match="a has 100 kinds of waiting claims"):
+        with pytest.raises(TooManyRequests, match="a has 100 groups of waiting claims"):
             stack.enter_context(usage.reserve_stream("new"))
 
     with usage.reserve_stream("new"):

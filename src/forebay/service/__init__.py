@@ -1,1 +1,1 @@
-"""The service: what programs in other languages, operators and the dashboard can ask of a store."""
+"""Service: operations on a store for programs in other languages, operators and the dashboard."""

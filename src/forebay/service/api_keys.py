@@ -1,4 +1,4 @@
-"""API keys as operators handle them. A key is kept as a document; its secret is shown once."""
+"""Administration of API keys. A key is a document; its secret is shown once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
 KIND: Final = "api_key"
-# By this people and programs that look for secrets in the wrong places know one of ours.
+# Marks a token as one of Forebay for people and for secret scanners.
 PREFIX: Final = "fbk_"
 SECRET_BYTES: Final = 32
 PAGE: Final = 1_000
@@ -28,33 +28,33 @@ _decoder: Final = msgspec.json.Decoder(ApiKey)
 
 
 class NewKey(NamedTuple):
-    """A key, and the token that opens with it: nobody can ask for that again."""
+    """New key with its token, which cannot be read again."""
 
     key: ApiKey
     token: str
 
 
 class StoredKey(NamedTuple):
-    """A key as it is stored; `revision` is what its next writer must have seen."""
+    """Stored key; `revision` is the one that the next write must have seen."""
 
     key: ApiKey
     revision: int
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret."""
-    # A header may hold what is no text, and what somebody tries shall not be an error of ours.
+    """Return the digest that is stored instead of a secret."""
+    # A header may hold bytes that are no text; a guess with such bytes must not raise an internal error.
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
 def parse_token(token: str) -> tuple[str, str]:
-    """The name of a key and its secret; two empty texts for what is no token of ours."""
+    """Return the name of a key and its secret; two empty texts if this is no token of Forebay."""
     name, dot, secret = token.removeprefix(PREFIX).rpartition(".")
     return (name, secret) if dot and token.startswith(PREFIX) else ("", "")
 
 
 class ApiKeyAdmin:
-    """Create, rotate and revoke keys, each with its line in the audit log in the same transaction."""
+    """Administration of API keys. Each change writes its audit event in the same transaction."""
 
     def __init__(self, store: Store, reader: Reader, *, actor: str) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class ApiKeyAdmin:
         limit_keys: Sequence[str] = (),
         quota: Quota = NO_QUOTA,
     ) -> NewKey:
-        """A new key. The name of one that opens nothing any more may be given again."""
+        """Create a key. The name of an expired or revoked key may be used again."""
         now = self._reader.now()
         token, digest = _new_token(name)
         key = ApiKey(
@@ -94,11 +94,11 @@ class ApiKeyAdmin:
                 f"there is a key {name} already; rotate it, revoke it or use another name"
             )
         if not self._save(StoredKey(key, 0 if old is None else old.revision), None, "created"):
-            raise IllegalTransition(f"somebody else has just created a key {name}")
+            raise IllegalTransition(f"a key {name} was just created by another client; use another name")
         return NewKey(key, token)
 
     def rotate(self, name: str, *, grace_ms: int = 0) -> NewKey:
-        """Another secret for a key; the old one opens for so long."""
+        """Give a key a new secret; the old one stays valid for `grace_ms`."""
         token, digest = _new_token(name)
         return NewKey(
             self._update_with_retry(name, lambda key, now: key.rotate(digest, now, grace_ms), "rotated"),
@@ -106,26 +106,28 @@ class ApiKeyAdmin:
         )
 
     def revoke(self, name: str) -> ApiKey:
-        """From now on it opens nothing; servers know it within `auth.SEEN_SECONDS`."""
+        """Revoke a key; servers reject it within `auth.KEY_CACHE_SECONDS`."""
         return self._update_with_retry(name, lambda key, now: key.revoke(now), "revoked")
 
     def get(self, name: str) -> ApiKey:
-        kept = _find_key(self._reader, name)
-        if kept is None:
+        """Return a key; raises ApiKeyNotFound."""
+        return self._require(name).key
+
+    def _require(self, name: str) -> StoredKey:
+        stored = _find_key(self._reader, name)
+        if stored is None:
             raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
-        return kept.key
+        return stored
 
     def _update_with_retry(self, name: str, change: Callable[[ApiKey, int], ApiKey], action: str) -> ApiKey:
         for _ in range(MAX_ATTEMPTS):
-            kept, now = _find_key(self._reader, name), self._reader.now()
-            if kept is None:
-                raise ApiKeyNotFound(f"there is no key {name}; `forebay keys list` shows those there are")
-            if kept.key.state(now) is KeyState.REVOKED:
+            stored, now = self._require(name), self._reader.now()
+            if stored.key.state(now) is KeyState.REVOKED:
                 raise IllegalTransition(f"key {name} was revoked")
-            changed = change(kept.key, now)
-            if self._save(StoredKey(changed, kept.revision), kept.key, action):
+            changed = change(stored.key, now)
+            if self._save(StoredKey(changed, stored.revision), stored.key, action):
                 return changed
-        raise StoreUnavailable(f"key {name} changes all the time")
+        raise StoreUnavailable(f"key {name} was changed by other clients {MAX_ATTEMPTS} times; try again")
 
     def _save(self, stored: StoredKey, before: ApiKey | None, action: str) -> bool:
         event = Event(
@@ -138,17 +140,17 @@ class ApiKeyAdmin:
 
 
 def all_keys(reader: Reader) -> list[StoredKey]:
-    """Every key by name, those that open nothing any more among them."""
+    """Return every key by name, expired and revoked ones included."""
     found: list[Document] = []
     while True:
         page = reader.documents(KIND, limit=PAGE, after=found[-1].name if found else None)
         found += page
         if len(page) < PAGE:
-            return [kept for one in found if (kept := _parse_key(one)) is not None]
+            return [stored for document in found if (stored := _parse_key(document)) is not None]
 
 
 def save_key(store: Store, stored: StoredKey, event: Event | None) -> bool:
-    """Write a key that was worked out from what was seen; false if it is another one by now."""
+    """Write a key; return false if another write has changed it since it was read."""
     body = msgspec.json.encode(stored.key).decode()
     document = Document(kind=KIND, name=stored.key.name, body=body, revision=stored.revision)
     return store.save_document(document, event=event)
@@ -160,7 +162,7 @@ def _find_key(reader: Reader, name: str) -> StoredKey | None:
 
 
 def _parse_key(document: Document) -> StoredKey | None:
-    """None for one that cannot be read, which therefore opens nothing."""
+    """Return the key in a document; None for an unreadable one, which is therefore never accepted."""
     try:
         return StoredKey(_decoder.decode(document.body), document.revision)
     except ValueError:

@@ -1,14 +1,14 @@
-"""Who asks, and what they may do. Free of transport: HTTP and gRPC hand in what a client has shown.
+"""Authentication and permissions, free of transport: HTTP and gRPC pass what a client has presented.
 
-A server has one `Guard`. For each request it does
+A server has one `Authenticator`. For each request it does
 
-    caller = await guard.caller(token, address, request_id)   # Unauthenticated: 401; TooManyRequests: 429
-    caller.check("enqueue", queue)                            # Forbidden: 403
-    headers |= caller.headers                                 # X-RateLimit-*
+    caller = await guard.authenticate(token, address, id)  # Unauthenticated: 401; TooManyRequests: 429
+    caller.check("enqueue", queue)                         # Forbidden: 403
+    headers |= caller.headers                              # X-RateLimit-*
 
-and hands `caller.actor` to whatever writes to the audit log. What is about one job asks `caller.check_job`
-with the queue of that job, which answers as if there were none to who may not see that queue: nobody shall
-learn which ids it has.
+and passes `caller.actor` to each write of the audit log. Operations on one job ask `caller.check_job` with
+the queue of the job. A caller that may not see the queue gets "no such job", so ids of other queues do not
+leak.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from forebay.stores.contract.store import Store
 
 T = TypeVar("T")
 
-# A key that was revoked opens nothing any more after so many seconds, on every server.
+# A revoked key is rejected on every server after this time at the latest.
 KEY_CACHE_SECONDS: Final = 5.0
 BEARER: Final = "bearer "
-# For what is answered without a key, such as health, of each address.
+# Requests without a key, such as health checks, by address.
 OPEN_RATE: Final = Limit(scope="global", rate=100, burst=200)
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
 _NO_KEY: Final = "show an API key that holds: Authorization: Bearer fbk_..."
@@ -51,8 +51,8 @@ _OPERATORS: Final = frozenset({Role.OPERATE})
 _ADMINS: Final = frozenset({Role.ADMIN})
 _ALL_ROLES: Final = frozenset(Role)
 
-# Which roles an operation asks for, by the name of its handler: one of them is enough. An operation that is
-# not here is nobody's.
+# Roles that allow an operation, by the name of its handler: one of them is enough. An operation without a row
+# is forbidden to every key.
 REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
     # Producers
     "enqueue": _PRODUCERS,
@@ -70,12 +70,12 @@ REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
     "heartbeat": _CONSUMERS,
     "extend": _CONSUMERS,
     "peek": _CONSUMERS | _VIEWERS,
-    # Everybody who has to do with a job
+    # Producers, consumers and viewers
     "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
     "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
-    # Who they are
+    # Every key
     **dict.fromkeys(("session", "begin_session", "end_session"), _ALL_ROLES),
-    # Who looks
+    # Viewers
     **dict.fromkeys(
         (
             "queues",
@@ -103,7 +103,7 @@ REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
         ),
         _VIEWERS,
     ),
-    # Operators: what is there stops, goes on, goes or comes back
+    # Operators: pause, resume, delete and revive what exists
     **dict.fromkeys(
         (
             "pause_queue",
@@ -131,7 +131,7 @@ REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
         ),
         _OPERATORS,
     ),
-    # Admins: what is there is another one afterwards
+    # Admins: change settings and definitions
     **dict.fromkeys(
         (
             "create_queue",
@@ -165,7 +165,7 @@ REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
         ),
         _ADMINS,
     ),
-    # Workers: what they do by the clock
+    # Workers: maintenance tasks
     "maintenance": _CONSUMERS,
 }
 
@@ -174,8 +174,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Caller:
-    """Somebody who has asked for something; `key` is None where everybody is let in. Without `has_token` they
-    have shown none: somebody else says that they may do what such a key allows."""
+    """Authenticated client of one request.
+
+    `key` is None where the server asks for no key. `has_token` is false if another program vouches for the
+    client: the embedding app, or a proxy with a client certificate.
+    """
 
     def __init__(
         self,
@@ -198,20 +201,21 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """What the audit log calls them."""
+        """Name of the caller in the audit log."""
         return f"{self.name}#{self.request}" if self.request else self.name
 
     def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """A place among the waiting requests of this client, within its quota; raises TooManyRequests."""
+        """Count a waiting request of this client while the block lasts; raises TooManyRequests beyond its
+        quota."""
         return nullcontext() if self.usage is None else self.usage.reserve_wait(group)
 
     def reserve_stream(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """The same for a stream."""
+        """Count a stream of this client while the block lasts; raises TooManyRequests beyond its quota."""
         return nullcontext() if self.usage is None else self.usage.reserve_stream(group)
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Count a large request as under way while the block lasts; raises TooManyRequests."""
+        """Count a large request as in flight while the block lasts; raises TooManyRequests."""
         if self.usage is None:
             yield
             return
@@ -222,79 +226,86 @@ class Caller:
             self.usage.release_bytes(size)
 
     def spend(self, data: bytes) -> None:
-        """Count a request or an answer."""
+        """Count the bytes of a request or an answer."""
         if self.usage is not None:
             self.usage.spend(len(data))
 
     def may(self, operation: str, queue: str | None = None) -> bool:
-        """Whether they may do this to a queue, or to what belongs to none."""
+        """Return whether the caller may do this to a queue, or to something that belongs to no queue."""
         needed = REQUIRED_ROLES.get(operation)
         if needed is None or self.key is None:
             return needed is not None
         if queue == ALERT_QUEUE and needed.isdisjoint(_VIEWERS):
-            # A forged delivery is sent under the channel's signature, and a claimed one never is. So every
-            # change there is for administrators, who may write channels and read their secrets.
+            # A forged delivery would be sent under the channel's signature, and a claimed one would never be
+            # sent. So every change there is for administrators, who may write channels and their secrets.
             needed, queue = _ADMINS, None
         return self.key.may(needed, queue)
 
     def may_in_all_queues(self, operation: str) -> bool:
-        """Whether they may do this to a job of any queue, deliveries of alerts among them. What needs a lease
-        is not asked about those: nobody else gets one of a delivery, and this stands before every ack."""
+        """Return whether the caller may do this to a job of any queue, the queue of alert deliveries
+        included.
+
+        Operations that need a lease skip that queue, because no client can hold a lease on a delivery. This
+        check stands before every ack.
+        """
         return self.may(operation) and (
             REQUIRED_ROLES[operation] == _CONSUMERS or self.may(operation, ALERT_QUEUE)
         )
 
     def check(self, operation: str, queue: str | None = None) -> None:
-        """Raise Forbidden unless they may."""
+        """Raise Forbidden unless the caller may do this."""
         if not self.may(operation, queue):
             raise self._forbidden_error(operation, f" for queue {queue}" if queue else " for all queues")
 
     def check_any_queue(self, operation: str) -> None:
-        """Raise Forbidden if they may do this to no queue at all: that can be said before it is known which
-        one they mean."""
+        """Raise Forbidden if the caller may do this to no queue at all. This check needs no look at the
+        request's body."""
         if self.key is not None and not self.key.has(REQUIRED_ROLES.get(operation, ())):
             raise self._forbidden_error(operation, "")
 
     def _forbidden_error(self, operation: str, scope_text: str) -> Forbidden:
         if scope_text.endswith(f" {ALERT_QUEUE}") and self.key is not None:
             return Forbidden(
-                f"{self.name} may not {operation}: the queue {ALERT_QUEUE} is for deliveries of "
-                f"alerts, and that "
-                "needs the role admin for all queues"
+                f"{self.name} may not {operation}: the queue {ALERT_QUEUE} is for deliveries of alerts, "
+                "and that needs the role admin for all queues"
             )
-        roles = " or ".join(sorted(REQUIRED_ROLES.get(operation, ("nobody",))))
+        roles = " or ".join(sorted(REQUIRED_ROLES.get(operation, ("none",))))
         return Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{scope_text}")
 
     async def recheck(self, operation: str = "", *queues: str) -> None:
-        """The same after a long wait, in which their key may have changed: raises Unauthenticated for one
-        that holds no longer, Forbidden for one that does not allow this to these queues any more."""
+        """Check again after a long wait, in which the key may have changed.
+
+        Raises Unauthenticated for a key that is no longer valid, Forbidden for one that no longer allows this
+        to these queues.
+        """
         if self._current_key is not None:
             now = Caller(self.name, await self._current_key())
             for queue in queues:
                 now.check(operation, queue)
 
     def may_see(self, queue: str) -> bool:
-        """Whether they may know which jobs a queue has."""
+        """Return whether the caller may know the jobs of a queue."""
         return self.may("job", queue)
 
     def may_read(self, queue: str | None = None) -> bool:
-        """Whether they may read results, steps and log lines of a queue as they are. For others, who only
-        look or operate, what stands under names that look secret is masked."""
+        """Return whether the caller may read results, steps and log lines of a queue unmasked. For viewers
+        and operators, values under names that look secret are masked."""
         return self.may("enqueue", queue) or self.may("claim", queue)
 
     def check_job(self, operation: str, job_id: str, queue: str) -> None:
-        """Raise JobNotFound for a job of a queue that they may not see, Forbidden for another deed."""
+        """Raise JobNotFound for a job of a queue that the caller may not see, Forbidden if it may see but not
+        do this."""
         if not self.may(operation, queue) and not self.may_see(queue):
             raise JobNotFound(f"there is no job {job_id}")
         self.check(operation, queue)
 
 
 class Authenticator(Protocol):
-    """Says who asks."""
+    """Authentication of requests."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has to show a key."""
+        """Whether requests need no key."""
         ...
 
     async def authenticate(
@@ -305,8 +316,7 @@ class Authenticator(Protocol):
         certificate: str | None = None,
         session: ShownSession | None = None,
     ) -> Caller:
-        """The caller, by its token, its session or the common name of its certificate, the first that is
-        shown."""
+        """Return the caller by its token, else its session, else the common name of its certificate."""
         ...
 
     def count_open_request(self, address: str) -> None:
@@ -315,7 +325,7 @@ class Authenticator(Protocol):
 
 
 class AuthStore(Protocol):
-    """What a guard needs of the store: calls on threads of their own that coroutines can await."""
+    """Store calls of an authenticator, each on a thread, awaitable by coroutines."""
 
     def read_fast(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
 
@@ -323,17 +333,17 @@ class AuthStore(Protocol):
 
 
 class User(NamedTuple):
-    """A name for the audit log, and what it may do."""
+    """Name for the audit log, and permissions."""
 
     name: str
     key: ApiKey
 
 
 class KeyAuthenticator:
-    """Lets in who shows a key that holds. All keys are read together and believed for `SEEN_SECONDS`.
+    """Authenticator that asks for API keys. All keys are read together and cached for `KEY_CACHE_SECONDS`.
 
-    So an unknown name costs the store nothing, however many are tried. When the store is away nobody is let
-    in after that time: a key may have been revoked, and there would be nothing to do for its holder.
+    So guessed names cost the store nothing, however many come. While the store is unavailable no key is
+    accepted after that time: a key may have been revoked, and a request could not be served anyway.
     """
 
     is_open = False
@@ -353,7 +363,7 @@ class KeyAuthenticator:
         self._open_rate = open_rate
         self._stored_keys: dict[str, StoredKey] = {}
         self._loaded_at: float | None = None
-        self._clock_offset_ms = 0  # how far the store's clock is ahead of ours
+        self._clock_offset_ms = 0  # the store's clock minus this process's clock
         self._used_keys: set[str] = set()
         self._is_away = False
         self._load_lock = asyncio.Lock()
@@ -366,13 +376,16 @@ class KeyAuthenticator:
         certificate: str | None = None,
         session: ShownSession | None = None,
     ) -> Caller:
-        """Who shows this token. Raises Unauthenticated for one that is missing, wrong, over or revoked, with
-        the same words for each, and TooManyRequests for one that comes too often. Without a token a session
-        counts, and without both a certificate stands for the key of its common name."""
+        """Return the caller that presents this token.
+
+        Raises Unauthenticated with the same text for a token that is missing, wrong, expired or revoked, and
+        TooManyRequests for a client beyond its rate. Without a token the session counts; without both, a
+        certificate stands for the key of its common name.
+        """
         await self._refresh_keys()
         user = await self._find_user(token, certificate, session)
         if user is None:
-            # Guessing is slowed down by address; nobody guesses 256 bits, but trying costs us as well.
+            # Guesses are rate limited by address: 256 bits cannot be guessed, but each try costs CPU time.
             self._rates.take(f"stranger@{address}")
             raise Unauthenticated(_NO_KEY)
         if token is None and session is not None and not session.is_background:
@@ -406,25 +419,24 @@ class KeyAuthenticator:
         if token is not None or session is None:
             key = self._find_key(token, certificate)
             return None if key is None else User(key.name, key)
-        found, now = await self._sessions.find(session.id), self._now()
-        if found is None or not found.is_active(now):
+        login, now = await self._sessions.find(session.id), self._now()
+        if login is None or not login.is_active(now):
             return None
-        kept = self._stored_keys.get(found.name)
-        key = found.key(None if kept is None else kept.key, now)
-        return None if key is None else User(found.name, key)
+        stored = self._stored_keys.get(login.name)
+        key = login.key(None if stored is None else stored.key, now)
+        return None if key is None else User(login.name, key)
 
     def _find_key(self, token: str | None, certificate: str | None) -> ApiKey | None:
         if token is None and certificate is not None:
-            kept = self._stored_keys.get(certificate)
-            return kept.key if kept and kept.key.state(self._now()) is KeyState.ACTIVE else None
+            stored = self._stored_keys.get(certificate)
+            return stored.key if stored and stored.key.state(self._now()) is KeyState.ACTIVE else None
         name, secret = parse_token(token or "")
         digest = digest_of(secret)
-        kept = self._stored_keys.get(name)
-        found = kept.key.digests(self._now()) if kept else ()
-        # Each is compared in the same time, wherever the first difference is; one that no key has stands in
-        # for those that are not there.
-        matches = [hmac.compare_digest(digest, one) for one in (*found, "0" * 64)]
-        return kept.key if kept and any(matches) else None
+        stored = self._stored_keys.get(name)
+        known = stored.key.digests(self._now()) if stored else ()
+        # Constant-time comparison; for an unknown name a digest that no key has is compared instead.
+        matches = [hmac.compare_digest(digest, one) for one in (*known, "0" * 64)]
+        return stored.key if stored and any(matches) else None
 
     def _now(self) -> int:
         return self._clock.now_ms() + self._clock_offset_ms
@@ -433,42 +445,44 @@ class KeyAuthenticator:
         if self._is_fresh():
             return
         async with self._load_lock:
-            if self._is_fresh():  # somebody else has looked while we waited
+            if self._is_fresh():  # another request has loaded them while this one waited for the lock
                 return
             at = self._clock.monotonic()
-            kept, now = await self._load_keys()
-            self._stored_keys = {one.key.name: one for one in kept}
+            keys, now = await self._load_keys()
+            self._stored_keys = {stored.key.name: stored for stored in keys}
             self._clock_offset_ms = now - self._clock.now_ms()
             self._loaded_at = at
         await self._record_used_keys()
 
     async def _load_keys(self) -> tuple[list[StoredKey], int]:
         try:
-            found = await self._pool.read_fast(_load_keys_and_time)
+            loaded = await self._pool.read_fast(_load_keys_and_time)
         except StoreError as exc:
-            # The caller may be a stranger, who is told nothing of the store's address. The log is told once.
+            # The client may be unknown, so the answer does not name the store's address; the log does, once.
             if not self._is_away:
                 logger.error("no key can be checked: %s", exc)
             self._is_away = True
             raise StoreUnavailable("the store does not answer, so no key can be checked") from exc
         self._is_away = False
-        return found
+        return loaded
 
     def _is_fresh(self) -> bool:
         return self._loaded_at is not None and self._clock.monotonic() - self._loaded_at < KEY_CACHE_SECONDS
 
     async def _record_used_keys(self) -> None:
-        """Write down which keys were used. Who was faster has changed the key, and tells it the next time."""
+        """Save the time of use of the keys that were used. A concurrent change of a key wins; its next use
+        saves again."""
         used, self._used_keys = self._used_keys, set()
         for name in used:
-            kept = self._stored_keys.get(name)
-            if kept is not None and kept.key.is_use_due(self._now()):
-                told = StoredKey(kept.key.mark_used(self._now()), kept.revision)
-                await self._pool.write(partial(save_key, stored=told, event=None))
+            stored = self._stored_keys.get(name)
+            if stored is not None and stored.key.is_use_due(self._now()):
+                changed = StoredKey(stored.key.mark_used(self._now()), stored.revision)
+                await self._pool.write(partial(save_key, stored=changed, event=None))
 
 
 class OpenAccess:
-    """Lets everybody in as an administrator: for a server that only this machine can reach."""
+    """Authenticator that accepts every request as an administrator, for a server that only this machine can
+    reach."""
 
     is_open = True
 
@@ -495,12 +509,12 @@ class OpenAccess:
 
 
 def request_id(proposed: str) -> str:
-    """The id under which a request is known: the one that its client has given it, or a new one."""
+    """Return the id of a request: the one that its client proposes if it is well-formed, else a new one."""
     return proposed if _ID.match(proposed) else uuid4().hex
 
 
 def bearer_token(header: str | None) -> str | None:
-    """The token in an Authorization header; None where there is none of this kind."""
+    """Return the token in an Authorization header; None for another scheme."""
     if header is None or header[: len(BEARER)].lower() != BEARER:
         return None
     return header[len(BEARER) :].strip()

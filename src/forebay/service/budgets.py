@@ -1,4 +1,4 @@
-"""Bounds on what clients hold at a time: connections, health watches."""
+"""Bounds on concurrent connections and health watches, in total and by address."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import Counter
 from functools import lru_cache
 from typing import Final
 
-_IPV6_PREFIX: Final = 64  # one customer gets at least so many addresses, and may use all of them
+_IPV6_PREFIX: Final = 64  # a provider gives each customer a /64 at least, and the customer may use all of it
 
 
 class Budget:
-    """At most `most` holders at a time, and `most_each` of one address. None is no bound.
+    """At most `max_total` holders at a time, and `max_per_address` of one address; None is no bound.
 
-    For one event loop: nothing is awaited between check and count, so two callers never take one place.
+    For one event loop: there is no await between check and count, so two callers never take the same slot.
     """
 
     def __init__(self, max_total: int | None, max_per_address: int | None = None) -> None:
@@ -23,7 +23,7 @@ class Budget:
         self._total = 0
 
     def acquire(self, address: str) -> bool:
-        """Take a place for this address; false if there is none."""
+        """Take a slot for this address; return false if none is free."""
         network = network_of(address)
         if self._max_total is not None and self._total >= self._max_total:
             return False
@@ -34,7 +34,7 @@ class Budget:
         return True
 
     def release(self, address: str) -> None:
-        """Return a place."""
+        """Return a slot."""
         network = network_of(address)
         self._total -= 1
         self._held[network] -= 1
@@ -44,7 +44,7 @@ class Budget:
 
 @lru_cache(maxsize=1_024)
 def network_of(address: str) -> str:
-    """The address as clients are counted by: an IPv6 address stands for its /64."""
+    """Return the address under which a client is counted: an IPv6 address stands for its /64."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,8 +1,8 @@
-"""TLS of the server: its certificate, and the authority for those of its clients.
+"""TLS of the server: its certificate, and the CA of client certificates.
 
-The files are looked at before each handshake and read again when they have changed, so a renewed certificate
-needs no restart. A look costs a few microseconds, a handshake a millisecond. Open connections keep what they
-have begun with.
+The files are checked before each handshake and read again when they have changed, so a renewed certificate
+needs no restart. The check costs a few microseconds, a handshake a millisecond. Open connections keep the
+certificate of their handshake.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Certificates(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a server, in PEM. `certificate` may hold its key too; clients are asked for certificates
-    of `client_ca` where there is one."""
+    """PEM files of a server. `certificate` may include the private key. With `client_ca`, clients are asked
+    for certificates of that CA."""
 
     certificate: str
     private_key: str | None = None
@@ -47,7 +47,7 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
         return self.client_ca is not None and self.client_certificate == "required"
 
     def load(self) -> ssl.SSLContext:
-        """Read the files; raises ConfigError for one that cannot be used."""
+        """Return a context with these files; raises ConfigError for an unusable one."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         try:
             context.load_cert_chain(self.certificate, self.private_key)
@@ -62,8 +62,8 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
     def pem(self) -> tuple[bytes, bytes, bytes | None]:
-        """The key, the chain and the authority of clients, for gRPC; raises ConfigError."""
-        self.load()  # gRPC says of a pair that does not fit only that no client gets through
+        """Return private key, chain and client CA for gRPC; raises ConfigError."""
+        self.load()  # gRPC reports a mismatched pair only as failed handshakes
         try:
             key, chain = self.private_key or self.certificate, self.certificate
             authority = None if self.client_ca is None else Path(self.client_ca).read_bytes()
@@ -73,16 +73,17 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileBackedValue(Generic[T]):
-    """A value that is read from files, and read again when they have changed.
+    """Value read from files, and read again when they have changed.
 
-    A renewal writes several files, one after the other. What cannot be read is tried again at each handshake,
-    and the value before stays. Two threads that look at one moment read the same files twice, no more.
+    A renewal writes several files, one after the other. Unreadable files are tried again at each handshake,
+    and the old value stays. Two threads that check at the same moment read the same files twice, which does
+    no harm.
     """
 
     def __init__(self, paths: Sequence[str], read: Callable[[], T]) -> None:
         self._paths = paths
         self._read = read
-        # Before the files are read: a change that comes meanwhile is seen at the next look.
+        # Before the files are read: a change during the read is noticed at the next check.
         self._stamp: object = self._read_stamps()
         self._failed_stamp: object = None
         self._value = read()
@@ -96,7 +97,7 @@ class FileBackedValue(Generic[T]):
         except ConfigError as exc:
             if stamp != self._failed_stamp:
                 self._failed_stamp = stamp
-                logger.error("%s; the one before stays in use", exc)
+                logger.error("%s; the old one stays in use", exc)
             return self._value
         self._stamp = stamp
         logger.info("certificates were read again: %s", ", ".join(self._paths))
@@ -115,7 +116,7 @@ def _read_stamp(path: str) -> tuple[int, ...] | None:
 
 
 class _ReloadingContext(ssl.SSLContext):
-    """Hands each connection to the context of the present files.
+    """Context that delegates each connection to the context of the present files.
 
     asyncio takes one context for the life of a listener, and asks it for an object per connection. Loading a
     new certificate into a context in use is not atomic: a handshake between certificate and key would fail.
@@ -128,14 +129,14 @@ class _ReloadingContext(ssl.SSLContext):
 
 
 def make_reloading_context(certificates: Certificates) -> ssl.SSLContext:
-    """A context for a listener whose files may change; raises ConfigError."""
+    """Return a context for a listener whose files may change; raises ConfigError."""
     context = _ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.files = FileBackedValue(certificates.paths, certificates.load)
     return context
 
 
 def subject_name(certificate: object) -> str | None:
-    """The common name of a verified certificate as Python's ssl shows it."""
+    """Return the common name of a verified certificate, as Python's ssl represents it."""
     if not isinstance(certificate, dict):
         return None
     fields = (field for group in certificate.get("subject", ()) for field in group)
@@ -143,7 +144,7 @@ def subject_name(certificate: object) -> str | None:
 
 
 def common_name(name: str | bytes | None) -> str | None:
-    """A common name that can stand in a log; None for another."""
+    """Return a common name that is safe to log; None for another."""
     try:
         text = name.decode() if isinstance(name, bytes) else name
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Which hosts only programs of this machine can reach."""
+"""Loopback addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is localhost or an address of loopback."""
+    """Return whether a host is localhost or a loopback address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""A request to an app that is mounted in another one, as the app would get it alone."""
+"""ASGI scope of a request to a mounted app, rewritten as if the app were not mounted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 Scope = MutableMapping[str, Any]
-BASE: Final = "forebay.base"  # in the scope: the path under which a browser finds the app; empty where alone
-# What ASGI itself says of a request. The frameworks put more into it, for parts of their own app.
+BASE: Final = "forebay.base"  # in the scope: the path of the mount as browsers see it; empty without a mount
+# The keys that ASGI defines. Frameworks add their own, for parts of their own app.
 _OF_ASGI: Final = frozenset(
     {
         *("type", "asgi", "http_version", "method", "scheme", "query_string", "headers"),
@@ -18,12 +18,12 @@ _OF_ASGI: Final = frozenset(
 
 
 def local_scope(scope: Scope, mount_path: str | None = None) -> dict[str, Any]:
-    """The request as if it had been made to the app alone, and under BASE where that was.
+    """Return the scope as if the request had been made to the app alone, with the path of the mount under
+    BASE.
 
-    Most frameworks add the path of the mount to `root_path` and leave the whole path as it is. Some cut it
-    off, or change it on the way: then `mount_path` says it, and what the client has sent is looked at. Behind
-    a
-    proxy that has cut off a prefix, the path begins with what was added to `app_root_path`.
+    Most frameworks add the path of the mount to `root_path` and leave `path` whole. Some strip or rewrite it:
+    then `mount_path` names the mount, and the raw path that the client sent is used. Behind a proxy that has
+    stripped a prefix, the path begins with what was added to `app_root_path`.
     """
     base = (scope.get("root_path", "") if mount_path is None else mount_path).rstrip("/")
     path = scope["path"]

@@ -1,8 +1,8 @@
-"""A client of an OpenID provider: authorization code with PKCE, state and nonce. Needs `forebay[oidc]`.
+"""OpenID Connect client: authorization code with PKCE, state and nonce. Needs `forebay[oidc]`.
 
-A login begins on one server and may end on another. So no server remembers it: the browser keeps one secret
-in a cookie, and state, nonce and the verifier of PKCE are made from it. The state in an address tells nothing
-of the secret, so a code that was stolen there, or slipped in, is of no use.
+A login begins on one server and may end on another, so no server remembers it. The browser has one secret in
+a cookie; state, nonce and the PKCE verifier are derived from it. The state in a URL reveals nothing of the
+secret, so a code that was stolen or injected there is useless.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MAX_BYTES: Final = 1_048_576
 MAX_CONCURRENT: Final = 4
 MAX_WAITING: Final = 100
 LEEWAY_SECONDS: Final = 60
-METADATA_CACHE_SECONDS: Final = 600.0  # how long the provider's own description is believed
-# Only those with a pair of keys: with a shared one the client secret could sign, and "none" signs nothing.
+METADATA_CACHE_SECONDS: Final = 600.0
+# Asymmetric algorithms only: with a shared key the client secret could sign, and "none" signs nothing.
 ALGORITHMS: Final = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)]
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider says of itself, as far as it is needed."""
+    """Provider metadata, as far as this client needs it."""
 
     issuer: str
     authorization_endpoint: str
@@ -50,14 +50,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a code."""
+    """Token response of the provider."""
 
     id_token: str
     access_token: str
 
 
 class OpenIdProvider:
-    """The provider of a server, which browsers find at `public_url`."""
+    """OpenID provider of a server, which browsers reach at `public_url`."""
 
     def __init__(self, settings: OpenIdSettings, public_url: str, clock: Clock) -> None:
         self.settings = settings
@@ -68,7 +68,7 @@ class OpenIdProvider:
         self._waiting = 0
 
     async def begin(self, secret: str) -> str:
-        """Return the address of the provider at which a login with this secret begins."""
+        """Return the URL of the provider at which a login with this secret begins."""
         metadata = await self._load_metadata()
         challenge = hashlib.sha256(derive(secret, "verifier").encode()).digest()
         query = {
@@ -85,8 +85,7 @@ class OpenIdProvider:
         return f"{metadata.authorization_endpoint}{joint}{urlencode(query)}"
 
     async def finish(self, secret: str, answer: Mapping[str, str]) -> Claims:
-        """Return the claims about a person for what the provider has sent their browser back with; raises
-        LoginFailed."""
+        """Return the claims about a person, from the provider's redirect; raises LoginFailed."""
         if not hmac.compare_digest(derive(secret, "state").encode(), answer.get("state", "").encode()):
             raise LoginFailed("the answer belongs to no login of this browser")
         if "code" not in answer:
@@ -133,7 +132,7 @@ class OpenIdProvider:
         return tokens
 
     async def _verify(self, metadata: Metadata, token: str, nonce: str) -> Claims:
-        # The keys are read for each login: there are few, and a provider may change its keys at any time.
+        # The keys are fetched for each login: logins are rare, and a provider may rotate keys at any time.
         keys = _parse_keys((await self._request_json(metadata.jwks_uri, dict[str, Any])).get("keys"))
         client = self.settings.client_id
         registry = jwt.JWTClaimsRegistry(
@@ -164,7 +163,7 @@ class OpenIdProvider:
     async def _request_json(
         self, url: str, kind: type[Any], *, form: dict[str, str] | None = None, headers: Any = None
     ) -> Any:
-        # A browser without a login may cause this: so there are few threads, and few wait for one.
+        # Browsers without a login can cause this, so threads and waiting requests are bounded.
         if self._waiting >= MAX_WAITING:
             raise LoginFailed("too many logins at once")
         self._waiting += 1
@@ -176,7 +175,8 @@ class OpenIdProvider:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A code or a secret goes to the address that the provider has named, and to no other."""
+    """Handler that follows no redirect: a code or secret goes only to the address that the provider has
+    published."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -186,12 +186,12 @@ _opener: Final = build_opener(_NoRedirect)
 
 
 def derive(secret: str, purpose: str) -> str:
-    """Return 256 bits that tell nothing of the secret they are made from."""
+    """Return 256 bits derived from the secret, which reveal nothing of it."""
     return _base64url(hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).digest())
 
 
 def check_address(url: str) -> None:
-    """Raise ConfigError for an address that would show secrets to others on the way."""
+    """Raise ConfigError for a URL whose transport would expose secrets."""
     parts = urlsplit(url)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return
@@ -217,11 +217,11 @@ def _fetch(url: str, kind: type[Any], form: dict[str, str] | None, headers: dict
 
 
 def _parse_keys(jwks: Any) -> KeySet:
-    """The keys that can be read: a provider may have some of a kind that is unknown here."""
+    """Return the keys of a JWKS that can be parsed; keys of unknown types are left out."""
     keys = []
-    for one in jwks if isinstance(jwks, list) else ():
+    for jwk in jwks if isinstance(jwks, list) else ():
         try:
-            keys.append(import_key(one))
+            keys.append(import_key(jwk))
         except (JoseError, ValueError, KeyError, TypeError):
             continue
     return KeySet(keys)

@@ -1,4 +1,4 @@
-"""What a server needs of a provider of logins. The client itself needs an extra, and is loaded late."""
+"""Protocol of a login provider. Its client needs an extra and is imported late."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ CALLBACK: Final = "/v1/login/oidc/callback"
 
 
 class LoginFailed(Exception):
-    """A login that did not come to its end; the text is for the log."""
+    """Login that did not complete; the text is for the log."""
 
 
 class LoginProvider(Protocol):
-    """A provider, and the address `home` at which browsers find this server."""
+    """Login provider, with `home`, the URL at which browsers reach this server."""
 
     settings: OpenIdSettings
     home: str
 
     async def begin(self, secret: str) -> str:
-        """Return the address of the provider at which a login with this secret begins; raises LoginFailed."""
+        """Return the URL of the provider at which a login with this secret begins; raises LoginFailed."""
         ...
 
     async def finish(self, secret: str, answer: Mapping[str, str]) -> Claims:
-        """Return the claims about a person for what the provider has sent their browser back with; raises
-        LoginFailed."""
+        """Return the claims about a person, from the provider's redirect; raises LoginFailed."""
         ...

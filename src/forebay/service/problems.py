@@ -1,4 +1,4 @@
-"""One table: what an error of ours is called over a network, and how the protocols number it."""
+"""Table of problems: how an error is reported over a network, with its status in each protocol."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from forebay.errors import (
 )
 from forebay.service.schema.base import Problem
 
-# What a client waits for when the store is away and nobody knows for how long.
+# For an unavailable store: the length of the outage is unknown.
 RETRY_SECONDS: Final = 1
 
 
 class ProblemKind(NamedTuple):
-    """A sort of problem. `code` is promised: programs may compare it; titles and details are for people."""
+    """Kind of problem. `code` is stable and for programs; titles and details are for people."""
 
     code: str
     status: int
@@ -60,7 +60,7 @@ TOO_LARGE: Final = ProblemKind("too_large", 413, "RESOURCE_EXHAUSTED", "The requ
 TOO_SLOW: Final = ProblemKind("too_slow", 408, "DEADLINE_EXCEEDED", "The request took too long to arrive")
 INTERNAL: Final = ProblemKind("internal", 500, "INTERNAL", "Something is wrong with the service")
 
-# The first class that fits counts, so the narrow ones come first.
+# The first matching class counts, so subclasses come first.
 _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
     (JobNotFound, ProblemKind("job_not_found", 404, "NOT_FOUND", "There is no such job")),
     (QueueNotFound, ProblemKind("queue_not_found", 404, "NOT_FOUND", "There is no such queue")),
@@ -73,8 +73,8 @@ _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
     (ApiKeyNotFound, ProblemKind("key_not_found", 404, "NOT_FOUND", "There is no such API key")),
     (SessionNotFound, ProblemKind("session_not_found", 404, "NOT_FOUND", "There is no such session")),
     (AlertNotFound, ProblemKind("alert_not_found", 404, "NOT_FOUND", "There is no such alert")),
-    (AlertRuleNotFound, ProblemKind("rule_not_found", 404, "NOT_FOUND", "There is no such rule of alerts")),
-    (Unauthenticated, ProblemKind("unauthenticated", 401, "UNAUTHENTICATED", "Nobody knows who asks")),
+    (AlertRuleNotFound, ProblemKind("rule_not_found", 404, "NOT_FOUND", "There is no such alert rule")),
+    (Unauthenticated, ProblemKind("unauthenticated", 401, "UNAUTHENTICATED", "The caller is not known")),
     (Forbidden, ProblemKind("forbidden", 403, "PERMISSION_DENIED", "The API key does not allow this")),
     (TooManyRequests, ProblemKind("too_many_requests", 429, "RESOURCE_EXHAUSTED", "Requests come too fast")),
     (LeaseLost, ProblemKind("lease_lost", 409, "ABORTED", "The lease is not held any more")),
@@ -91,10 +91,10 @@ _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
     (QueueFull, ProblemKind("queue_full", 429, "RESOURCE_EXHAUSTED", "The queue is full")),
     (RateLimited, ProblemKind("rate_limited", 429, "RESOURCE_EXHAUSTED", "Jobs come too fast")),
     (PayloadError, ProblemKind("payload", 422, "INVALID_ARGUMENT", "The arguments cannot be stored")),
-    (InvalidJob, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
-    (ConfigError, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request asks for what cannot be")),
+    (InvalidJob, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request is not valid")),
+    (ConfigError, ProblemKind("invalid", 422, "INVALID_ARGUMENT", "The request is not valid")),
     (UnknownTask, ProblemKind("unknown_task", 422, "INVALID_ARGUMENT", "There is no such task")),
-    (StoreRefused, ProblemKind("payload", 422, "INVALID_ARGUMENT", "The store cannot hold this")),
+    (StoreRefused, ProblemKind("payload", 422, "INVALID_ARGUMENT", "The store cannot store this")),
     (StoreBusy, ProblemKind("busy", 503, "ABORTED", "Another transaction holds what this needs")),
     (StoreUnavailable, ProblemKind("store_unavailable", 503, "UNAVAILABLE", "The store does not answer")),
     (StoreError, ProblemKind("store_unusable", 503, "UNAVAILABLE", "The store cannot be used as it is")),
@@ -102,35 +102,35 @@ _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (
 
 
 def kind_of(error: ForebayError) -> ProblemKind:
-    """How an error is told to clients."""
+    """Return the kind of problem that an error is reported as."""
     return next((kind for known, kind in _KINDS if isinstance(error, known)), INTERNAL)
 
 
 def codes() -> dict[str, ProblemKind]:
-    """Every code that a client may meet."""
+    """Return every code that a client may get."""
     general = (BAD_REQUEST, UNSUPPORTED, NOT_FOUND, TOO_LARGE, TOO_SLOW, INTERNAL)
     return {kind.code: kind for kind in (*general, *(kind for _, kind in _KINDS))}
 
 
 def field_of(error: ForebayError) -> str | None:
-    """The part of the request to change, where the error names one."""
+    """Return the field of the request to change, if the error names one."""
     return error.field if isinstance(error, InvalidJob) else None
 
 
 def holder_of(error: ForebayError) -> str | None:
-    """The job that has what was asked for."""
+    """Return the job that holds the key or id."""
     return error.holder if isinstance(error, DuplicateJob) else None
 
 
 def retry_after_of(error: ForebayError) -> int | None:
-    """After how many whole seconds the same request may be made again; None where nobody can say."""
+    """Return after how many whole seconds the request may be repeated; None if that is unknown."""
     if isinstance(error, (QueueFull, RateLimited, TooManyRequests)):
         return None if error.retry_after is None else max(1, ceil(error.retry_after))
     return RETRY_SECONDS if isinstance(error, StoreError) and not isinstance(error, StoreRefused) else None
 
 
 def problem_of(error: ForebayError) -> Problem:
-    """What went wrong, by the table of problems."""
+    """Return the problem for an error."""
     return make_problem(
         kind_of(error),
         str(error),
@@ -148,7 +148,7 @@ def make_problem(
     holder: str | None = None,
     retry_after_seconds: int | None = None,
 ) -> Problem:
-    """A problem of this kind."""
+    """Return a problem of this kind."""
     return Problem(
         type=f"urn:forebay:problem:{kind.code}",
         title=kind.title,

@@ -1,14 +1,13 @@
-"""How much each client may ask for at a time, in the memory of this process: token buckets and counts.
+"""Rates and quotas of each client, in the memory of this process: token buckets and counters.
 
-Servers know nothing of each other, so behind n of them a client may ask n times as fast, if it reaches all of
-them. We prefer that to a write in the store for each request: the bucket is there to keep one client from
-holding up the others of this process, and a refusal that costs a write would not. What must hold for all
-servers together, how many jobs a client may enqueue, is a setting of the queue (`client_rate`) and is counted
-by the store.
+Servers do not share them, so a client that reaches n servers may make n times as many requests. That is
+preferred to a write in the store for each request. The limits keep one client from delaying the others of
+this process, and a refusal that costs a write would not. Limits for all servers together are settings of a
+queue (`client_rate`) and counted by the store.
 
-Clients without a key are known by their address. Their buckets have a table of their own: an attacker has as
-many addresses as it likes, and they must not evict the buckets of keys. An IPv6 /64 counts as one address,
-because it belongs to one network.
+Clients without a key are known by their address. Their buckets have a table of their own: an attacker has any
+number of addresses, which must not evict the buckets of keys. An IPv6 /64 counts as one address, because it
+belongs to one network.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from forebay.domain.access import NO_QUOTA, Quota
 from forebay.domain.limits import Bucket, Limit
 from forebay.errors import TooManyRequests
 
-# Beyond that the bucket that was not used for the longest time is forgotten; it will be full when made anew.
+# Beyond this number the least recently used bucket is evicted; a new one is full.
 MAX_CLIENTS: Final = 10_000
-# Of one client: each group of waiting claims has an exchange of its own once a second.
+# Per client: each group of waiting claims costs a settle_and_claim of its own once a second.
 MAX_GROUPS: Final = 100
-# Of one client, in memory at a time: two of the largest requests. A body has 30 s to arrive, and one key must
+# Per client, in memory at a time: two of the largest requests. A body has 30 s to arrive, and one key must
 # not fill the memory of a server with bodies that never end.
 MOST_BODY_BYTES: Final = 32 * 1_048_576
 NETWORK_BITS: Final = 64
-# A place is free when another request of the client ends, and that is not known before.
+# A slot gets free when another request of the client ends, at a time that is not known.
 RETRY_SECONDS: Final = 1
 
 T = TypeVar("T")
@@ -42,14 +41,14 @@ H = TypeVar("H", bound=Hashable)
 
 
 class RateAllowance(NamedTuple):
-    """What a client has left: of `limit` requests at once so many, and after how many seconds all of them."""
+    """Requests that a client has left: `remaining` of `limit` now, and all of them after `reset_seconds`."""
 
     limit: int
     remaining: int
     reset_seconds: int
 
     def headers(self) -> dict[str, str]:
-        """As it is told with every answer."""
+        """Return the headers of every answer."""
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(self.remaining),
@@ -58,7 +57,7 @@ class RateAllowance(NamedTuple):
 
 
 class Buckets(Generic[T]):
-    """One bucket for each client, those of keys apart from those of addresses."""
+    """One bucket for each client; keys and addresses have separate tables."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[str, T] = OrderedDict()
@@ -75,12 +74,12 @@ class Buckets(Generic[T]):
             table.popitem(last=False)
 
     def _table(self, client: str) -> OrderedDict[str, T]:
-        return self._addresses if "@" in client else self._keys  # no key has it in its name
+        return self._addresses if "@" in client else self._keys  # no name of a key has an @
 
 
 class ByteBucket(NamedTuple):
-    """The bytes that a client may move, and when they were counted. The size of an answer is only known when
-    it is sent, so they may fall below zero; then the client waits."""
+    """Bytes that a client may still transfer, and the time of the count. The size of an answer is known only
+    when it is sent, so the bytes may fall below zero; then the client waits."""
 
     left: float
     at: float
@@ -90,8 +89,8 @@ class ByteBucket(NamedTuple):
 
 
 class ClientRateLimiter:
-    """What all clients use. `default` and `quota` are for those whose key says nothing; None in them lets
-    clients ask freely."""
+    """Usage of all clients. `default` and `quota` apply to keys without their own; None in them is no
+    limit."""
 
     def __init__(self, default: Limit | None, clock: Clock, quota: Quota = NO_QUOTA) -> None:
         self._default = default
@@ -105,8 +104,8 @@ class ClientRateLimiter:
         self._groups: dict[str, Counter[Hashable]] = {}
 
     def take(self, client: str, own: Limit | None = None) -> RateAllowance | None:
-        """One request of this client; None where nobody counts. Raises TooManyRequests, which costs the
-        client nothing."""
+        """Take a token for one request of this client; None if requests are not limited. Raises
+        TooManyRequests, which takes no token."""
         limit = own or self._default
         if limit is None:
             return None
@@ -125,7 +124,7 @@ class ClientRateLimiter:
         return _allowance(limit, bucket, now)
 
     def usage(self, client: str, own: Quota = NO_QUOTA) -> ClientUsage:
-        """What this client uses of its quota; raises TooManyRequests while it has moved too many bytes."""
+        """Return the usage of this client; raises TooManyRequests while it has transferred too many bytes."""
         quota = own.with_defaults(self._quota)
         if quota.bytes_rate is not None:
             self._check_bytes(client, quota.bytes_rate)
@@ -142,7 +141,7 @@ class ClientRateLimiter:
             )
 
     def spend_bytes(self, client: str, rate: int, size: int) -> None:
-        """Count what a client has received or sent."""
+        """Count bytes that a client has received or sent."""
         name = bucket_name(client)
         bucket = self._byte_bucket(name, rate)
         self._bytes.save(name, bucket._replace(left=bucket.left - size))
@@ -152,23 +151,23 @@ class ClientRateLimiter:
         return self._bytes.get(name, ByteBucket(rate, now)).refill(rate, now)
 
     def hold_bytes(self, client: str, size: int) -> None:
-        """Count bytes of a large request of this client, which is under way; raises TooManyRequests."""
+        """Count bytes of a large request in flight; raises TooManyRequests."""
         name = bucket_name(client)
         if self._bodies[name] + size > MOST_BODY_BYTES:
             raise _quota_error(client, MOST_BODY_BYTES, "bytes of requests under way")
         self._bodies[name] += size
 
     def release_bytes(self, client: str, size: int) -> None:
-        """Forget these bytes: the request was answered."""
+        """Release these bytes: the request was answered."""
         if size:
             _decrement(self._bodies, bucket_name(client), size)
 
     def reserve_wait(self, client: str, limit: int | None, group: Hashable) -> AbstractContextManager[None]:
-        """Count a request of this client that waits; raises TooManyRequests."""
+        """Count a waiting request while the block lasts; raises TooManyRequests."""
         return self._reserve(self._waits, client, limit, "requests that wait", group)
 
     def reserve_stream(self, client: str, limit: int | None, group: Hashable) -> AbstractContextManager[None]:
-        """Count a stream of this client; raises TooManyRequests."""
+        """Count a stream while the block lasts; raises TooManyRequests."""
         return self._reserve(self._streams, client, limit, "open streams", group)
 
     @contextmanager
@@ -180,7 +179,7 @@ class ClientRateLimiter:
         if limit is not None and counts[name] >= limit:
             raise _quota_error(client, limit, noun)
         if group not in groups and len(groups) >= MAX_GROUPS:
-            raise _quota_error(client, MAX_GROUPS, "kinds of waiting claims, by queues, tasks and lease")
+            raise _quota_error(client, MAX_GROUPS, "groups of waiting claims, by queues, tasks and lease")
         self._groups[name] = groups
         counts[name] += 1
         groups[group] += 1
@@ -194,7 +193,7 @@ class ClientRateLimiter:
 
 
 class ClientUsage:
-    """What one client uses of its quota."""
+    """Usage of one client, against its quota."""
 
     __slots__ = ("_client", "_quota", "_rates")
 
@@ -205,34 +204,35 @@ class ClientUsage:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether the client has a rate of bytes."""
+        """Whether the client has a byte rate."""
         return self._quota.bytes_rate is not None
 
     def spend(self, size: int) -> None:
-        """Count so many bytes of a request or an answer."""
+        """Count bytes of a request or an answer."""
         if self._quota.bytes_rate is not None:
             self._rates.spend_bytes(self._client, self._quota.bytes_rate, size)
 
     def hold_bytes(self, size: int) -> None:
-        """Count so many bytes of a large request that is under way; raises TooManyRequests."""
+        """Count bytes of a large request in flight; raises TooManyRequests."""
         self._rates.hold_bytes(self._client, size)
 
     def release_bytes(self, size: int) -> None:
-        """Forget these bytes: the request was answered."""
+        """Release these bytes: the request was answered."""
         self._rates.release_bytes(self._client, size)
 
     def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """A place for a request that waits; raises TooManyRequests. Claims of one group share their looks."""
+        """Count a waiting request while the block lasts; raises TooManyRequests. Claims of one group share
+        their polls."""
         return self._rates.reserve_wait(self._client, self._quota.max_waits, group)
 
     def reserve_stream(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """A place for a stream; raises TooManyRequests."""
+        """Count a stream while the block lasts; raises TooManyRequests."""
         return self._rates.reserve_stream(self._client, self._quota.max_streams, group)
 
 
 @lru_cache(maxsize=MAX_CLIENTS)
 def bucket_name(client: str) -> str:
-    """The name under which a client is counted: that of its key, or its address or IPv6 network."""
+    """Return the name under which a client is counted: its key, its IPv4 address or its IPv6 network."""
     kind, at, text = client.partition("@")
     try:
         address = ipaddress.ip_address(text)
@@ -242,7 +242,7 @@ def bucket_name(client: str) -> str:
         return client
     if address.ipv4_mapped is not None:
         return f"{kind}{at}{address.ipv4_mapped}"
-    # Without the zone: it names an interface of this machine.
+    # Without the zone, which names an interface of this machine.
     network = ipaddress.IPv6Network((int(address), NETWORK_BITS), strict=False)
     return f"{kind}{at}{network}"
 

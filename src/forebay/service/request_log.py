@@ -1,6 +1,6 @@
-"""Log lines about requests: refusals always, but a bounded number; all requests with `--access-log`.
+"""Log lines about requests: refused ones at a bounded rate, all of them with `--access-log`.
 
-Lines name the key, never its secret. Query strings are left out: they may hold what a search looks for.
+Lines name the key, never its secret. Query strings are left out: they may contain the text of a search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forebay.errors import TooManyRequests
 from forebay.service.api_keys import parse_token
 from forebay.service.rate_limits import ClientRateLimiter
 
-# For each status: a client that is refused ten thousand times a second does not fill the disk.
+# Per status, so that a client that is refused ten thousand times a second does not fill the disk.
 LINES: Final = Limit(scope="global", rate=5, burst=50)
 _ANSWERED: Final = (
     "%(method)s %(path).200r %(status)s in %(milliseconds)s ms: "
@@ -34,7 +34,7 @@ access: logging.Logger = logging.getLogger("forebay.service.access")
 
 
 class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as it is logged. `caller` may also be the key that a refused token names."""
+    """Logged request. For a refused token, `caller` is the name of the key in it."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
     request: str = ""
 
     def write(self, milliseconds: float) -> None:
-        """Write the line of the access log."""
+        """Write the line to the access log."""
         values = {**self.fields, "milliseconds": round(milliseconds, 1)}
         access.info(_ANSWERED, values, extra=values)
 
@@ -55,7 +55,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusals:
-    """Writes a line for each request that is refused, until there are too many."""
+    """Log of refused requests, limited in lines per second."""
 
     def __init__(self, clock: Clock) -> None:
         self._rates = ClientRateLimiter(LINES, clock)
@@ -67,7 +67,7 @@ class Refusals:
         refusals.warning(_REFUSED, line.fields, extra=line.fields)
 
     def write_connection(self, address: str) -> None:
-        """Write that a connection was refused, because there are too many."""
+        """Log that a connection was refused because too many are open."""
         if self._may_write("connection"):
             refusals.warning("refused a connection from %s: too many are open", address)
 
@@ -84,6 +84,6 @@ class Refusals:
 
 
 def key_name_in(token: str | None) -> str:
-    """The name of the key that a token claims to be; empty if it names none."""
+    """Return the name of the key in a token; empty if there is none."""
     name, _ = parse_token(token or "")
     return name if _NAME.match(name) else ""

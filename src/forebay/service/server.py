@@ -1,4 +1,4 @@
-"""A server for the service: uvicorn on an event loop of ours, stopped in order."""
+"""Server process: uvicorn on an event loop of its own, with an orderly stop."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ DEFAULT_PORT: Final = 8080
 SHUTDOWN_TIMEOUT_SECONDS: Final = 25
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
-_FORCE_EXIT_POLL_SECONDS: Final = 0.1  # how soon a second signal is heard
+_FORCE_EXIT_POLL_SECONDS: Final = 0.1  # delay until a second signal is noticed
 _MIN_STOP_SECONDS: Final = 1
-# Open connections over HTTP, in all and of one address. Files must be left for the store and for gRPC.
+# Open HTTP connections, in total and by address. File descriptors must be left for the store and for gRPC.
 MAX_CONNECTIONS: Final = 20_000
 MAX_CONNECTIONS_PER_ADDRESS: Final = 1_000
 _OTHER_FILES: Final = 256
@@ -52,7 +52,7 @@ AppWrapper = Callable[[Any], Any]  # an ASGI app from another one
 
 
 class ListenAddress(msgspec.Struct, frozen=True):
-    """Where a server listens; port 0 lets the system choose one."""
+    """Address of a listener; with port 0 the system chooses a port."""
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
@@ -64,17 +64,19 @@ class ListenAddress(msgspec.Struct, frozen=True):
 
 
 class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is let in, and how they are protected.
+    """Access to a server, and its protection.
 
-    With `asks_for_keys` only who shows an API key; else everybody who can reach the server, by its address or
-    under one of `hosts`. `rate` and `quota` are for clients whose key has none of its own. With `debug`
-    administrators may look deeper than programs need. With a certificate (and its key, if that is a file of
-    its own) the server speaks TLS and nothing else; with `client_ca` it asks clients for theirs, whose common
-    name stands for the key of that name. `behind_tls_proxy` says that a proxy speaks TLS with clients, and
-    `public_url` which address it has. `max_connections_per_address` is by address; None is 1,000 where
-    addresses
-    say something: beyond loopback, and not behind a proxy. The delivery policy says which hosts alerts may be
-    sent to, and `sessions` how long those of browsers last; `openid` is a provider that logs people in.
+    With `requires_keys` each client shows an API key. Without it, every client that reaches the server under
+    its address or one of `allowed_hosts` is an administrator. `rate` and `quota` apply to keys without their
+    own. `debug` adds the debug routes for administrators.
+
+    With a certificate (and its key, if that is a file of its own) the server speaks TLS only. `client_ca`
+    asks clients for certificates, whose common name stands for the key of that name. `behind_tls_proxy` says
+    that a proxy terminates TLS; `public_url` is the address that browsers use.
+
+    `max_connections_per_address` None is 1,000 where addresses tell clients apart: not on loopback, and not
+    behind a proxy. The delivery policy names the hosts that alerts may be sent to. `sessions` limits browser
+    sessions; `openid` is a login provider.
     """
 
     requires_keys: bool = False
@@ -97,7 +99,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def certificates(self) -> Certificates | None:
-        """The files for TLS; None to speak without it."""
+        """TLS files; None without TLS."""
         if self.certificate is None:
             return None
         return Certificates(
@@ -113,7 +115,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_public_https(self) -> bool:
-        """Whether `public_url` is one of TLS."""
+        """Whether `public_url` is an https URL."""
         return self.public_url is not None and self.public_url.lower().startswith("https:")
 
     @property
@@ -123,7 +125,7 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def logins(self) -> LoginSettings:
-        """How browsers log in."""
+        """Settings of browser logins."""
         return LoginSettings(
             limits=self.sessions,
             is_secure=self.is_secure,
@@ -132,17 +134,17 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def guard(self, service: Service) -> Authenticator:
-        """What stands at the door of this service."""
+        """Return the authenticator for this service."""
         clock = service.pool.clock
         rates = ClientRateLimiter(self.rate, clock, self.quota)
-        # A proxy has one address for all its clients: one of them would use up what its probes need.
+        # A proxy has one address for all its clients: one of them could use up the rate of its health probes.
         open_rate = None if self.behind_tls_proxy else OPEN_RATE
         if self.requires_keys:
             return KeyAuthenticator(service.pool, clock, rates, open_rate, service.logins.cache)
         return OpenAccess(rates, open_rate)
 
     def check(self) -> None:
-        """Raise ConfigError for what cannot be, before an address is told."""
+        """Raise ConfigError for a contradiction, before the server listens."""
         if self.public_url is not None:
             _check_public_url(self.public_url)
         if self.openid is not None and not (self.requires_keys and self.public_url):
@@ -158,42 +160,44 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("--client-ca needs TLS: name the server's own certificate (--certificate)")
 
     def counts_addresses(self, address: ListenAddress) -> bool:
-        """Whether the address of a connection there is that of a client. On loopback and behind a proxy many
-        clients have one."""
+        """Return whether a connection's address tells clients apart. On loopback and behind a proxy, many
+        clients share one address."""
         return not address.is_loopback and not self.behind_tls_proxy
 
     def budget(self, address: ListenAddress) -> Budget:
-        """The connections that a listener there may have."""
+        """Return the budget of connections for a listener at this address."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        most = self.max_connections
+        max_total = self.max_connections
         if files != resource.RLIM_INFINITY:
-            most = max(1, min(most, files - _OTHER_FILES))
-        each = self.max_connections_per_address
-        if each is None and self.counts_addresses(address):
-            each = MAX_CONNECTIONS_PER_ADDRESS
-        return Budget(most, each)
+            max_total = max(1, min(max_total, files - _OTHER_FILES))
+        max_per_address = self.max_connections_per_address
+        if max_per_address is None and self.counts_addresses(address):
+            max_per_address = MAX_CONNECTIONS_PER_ADDRESS
+        return Budget(max_total, max_per_address)
 
     def headers(self, address: ListenAddress) -> list[tuple[str, str]]:
-        """Headers of every answer. Browsers apply HSTS to all ports of a host, so not for loopback."""
+        """Return headers for every answer. Browsers apply HSTS to all ports of a host, so loopback gets
+        none."""
         is_https = self.certificate is not None and not address.is_loopback
         return [_HSTS] if is_https or self.is_public_https else []
 
 
 class ProtocolServer(Protocol):
-    """A server for another protocol, on the same event loop and with the same service."""
+    """Server for another protocol, on the same event loop and with the same service."""
 
     async def start(self) -> None: ...
 
     async def stop(self, grace: float | None) -> None:
-        """Let calls end for so long; None ends them at once."""
+        """Give calls this time to end; None ends them at once."""
         ...
 
 
 class Server(uvicorn.Server):
-    """Runs the HTTP service until it is told to stop, and gRPC beside it if it was told to listen for that.
+    """HTTP server that runs until it is stopped, with gRPC on the same event loop if requested.
 
-    `around` may put something before the app, such as a page. The first SIGTERM or SIGINT ends long polls
-    with an empty answer and lets requests end for `grace`; a second one does not wait for them.
+    `wrap_app` may put something before the app, such as the dashboard. The first SIGTERM or SIGINT ends long
+    polls with an empty answer and gives requests `shutdown_timeout` seconds; a second one does not wait for
+    them.
     """
 
     def __init__(
@@ -214,7 +218,7 @@ class Server(uvicorn.Server):
             policy=secured.delivery_policy,
             logins=secured.logins,
         )
-        self._guard = secured.guard(self.service)  # one for all protocols, so that rates are counted together
+        self._guard = secured.guard(self.service)  # shared by all protocols, so that rates count together
         self._protocol_server: ProtocolServer | None = None
         where = address or ListenAddress()
         app: Any = http_app(
@@ -229,7 +233,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 AccessLog(app, self.service.pool.clock) if secured.access_log else app,
-                # The library takes no context, and asks for none but with the name of a file or a factory.
+                # uvicorn takes no context, only file names or a factory.
                 ssl_context_factory=None
                 if certificates is None
                 else lambda *_: make_reloading_context(certificates),
@@ -251,15 +255,15 @@ class Server(uvicorn.Server):
         )
 
     def listen_for_grpc(self, address: ListenAddress) -> int:
-        """Take the port for gRPC, on the event loop; raises ConfigError if it cannot be had."""
+        """Open the gRPC port on the event loop and return it; raises ConfigError."""
         try:
-            from forebay.service.grpc.server import GrpcServer  # noqa: PLC0415 - it stands on an extra of its own
+            from forebay.service.grpc.server import GrpcServer  # noqa: PLC0415 - needs an extra
         except ModuleNotFoundError as exc:
             raise ConfigError(
                 f"gRPC needs {exc.name}, which is not installed: pip install 'forebay[grpc]'"
             ) from exc
         secured = self._security
-        beside = GrpcServer(
+        grpc_server = GrpcServer(
             self.service,
             self._guard,
             certificates=secured.certificates,
@@ -267,8 +271,8 @@ class Server(uvicorn.Server):
             counts_addresses=secured.counts_addresses(address),
             logs_access=secured.access_log,
         )
-        port = beside.listen(address.host, address.port)
-        self._protocol_server = beside
+        port = grpc_server.listen(address.host, address.port)
+        self._protocol_server = grpc_server
         return port
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -277,57 +281,59 @@ class Server(uvicorn.Server):
             await self._protocol_server.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Before anybody is waited for: a long poll would hold up the stop for as long as it may wait.
+        # First: a long poll would delay the stop for as long as it may wait.
         self.service.end_waits()
         if self._protocol_server is not None:
             self._close_listeners(sockets)
-            # First: the library's own stop ends with that of the service.
+            # Before uvicorn's own shutdown, which ends with the stop of the service.
             await self._stop_protocol_server(self._protocol_server)
-        hastened = asyncio.ensure_future(self._abort_on_force_exit())
+        aborting = asyncio.ensure_future(self._abort_on_force_exit())
         try:
             await super().shutdown(sockets)
         finally:
-            hastened.cancel()
-        if self.force_exit:  # then nobody stops the service in order
+            aborting.cancel()
+        if self.force_exit:  # uvicorn has then skipped the orderly stop of the service
             self.service.pool.break_off()
 
     async def _abort_on_force_exit(self) -> None:
-        """The library leaves connections open then, and since Python 3.12 a closed door waits for them."""
+        """Abort connections after a second signal: uvicorn leaves them open, and since Python 3.12 a closed
+        listener waits for them."""
         while True:
             await asyncio.sleep(_FORCE_EXIT_POLL_SECONDS)
             for connection in list(self.server_state.connections) if self.force_exit else ():
                 connection.transport.abort()
 
     def _close_listeners(self, sockets: list[socket.socket] | None) -> None:
-        """What the library's own stop begins with: else HTTP would take requests until gRPC has ended, and
-        have no time left for them."""
-        for door in (*self.servers, *(sockets or ())):
-            door.close()
+        """Close the listeners as uvicorn's shutdown does first. Else HTTP would accept requests until gRPC
+        has ended, and have no time left for them."""
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
 
     async def _stop_protocol_server(self, server: ProtocolServer) -> None:
         loop = asyncio.get_running_loop()
-        grace, begun = self.config.timeout_graceful_shutdown or 0, loop.time()
+        grace, started_at = self.config.timeout_graceful_shutdown or 0, loop.time()
         stopping = asyncio.ensure_future(server.stop(grace))
         while not stopping.done() and not self.force_exit:
             await asyncio.wait((stopping,), timeout=_FORCE_EXIT_POLL_SECONDS)
         if self.force_exit:
             await server.stop(None)
         await stopping
-        # HTTP has had this time as well, and has the rest; at least enough to see that all have ended.
-        self.config.timeout_graceful_shutdown = max(_MIN_STOP_SECONDS, grace - round(loop.time() - begun))
+        # HTTP requests had this time too, and get the rest; at least enough to notice that all have ended.
+        elapsed = round(loop.time() - started_at)
+        self.config.timeout_graceful_shutdown = max(_MIN_STOP_SECONDS, grace - elapsed)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # The library's own takes only a second SIGINT for haste.
+        # uvicorn's own handler forces the exit only for a second SIGINT.
         self.force_exit: bool = self.should_exit
         self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # The library's own raises what it has heard again when all is done, and the program would end by it.
+        # uvicorn's own method raises the signal again after the stop, which would kill the program.
         with ExitStack() as stack:
-            # In another thread nobody hears a signal; whoever has started it says `should_exit`.
+            # Signals reach the main thread only; on another thread the starter sets `should_exit`.
             for number in _STOPS if current_thread() is main_thread() else ():
                 stack.callback(signal.signal, number, signal.signal(number, self.handle_exit))
             yield
@@ -344,12 +350,12 @@ def serve(
     notify: Callable[[str], None] = lambda _: None,
     wrap_app: AppWrapper | None = None,
 ) -> None:
-    """Serve until a signal says stop; `notify` hears each address. Raises ConfigError for one that cannot
-    be."""
+    """Serve until a signal stops the server; `notify` gets each URL. Raises ConfigError for an unusable
+    address."""
     secured = security or ServerSecurity()
     secured.check()
-    for one in (address, grpc or address):
-        _check_exposure(one, secured)
+    for listen_address in (address, grpc or address):
+        _check_exposure(listen_address, secured)
 
     async def run(listener: socket.socket) -> None:
         server = Server(
@@ -364,8 +370,7 @@ def serve(
         notify(_format_url(secured.scheme, *listener.getsockname()[:2]))
         if grpc is not None and port is not None:
             notify(_format_url("grpc" if secured.certificate is None else "grpcs", grpc.host, port))
-        # A full collection would go through all that was loaded, again and again and for nothing, and whoever
-        # has asked for something meanwhile waits for it.
+        # A full collection would scan all loaded modules each time, find nothing and delay every request.
         gc.collect()
         gc.freeze()
         await server.serve([listener])
@@ -376,12 +381,12 @@ def serve(
 
 
 def allow_connections() -> None:
-    """Let this process have as many open files as the system allows: each client that waits is one, and the
-    usual thousand would refuse the next."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Some systems name no bound and still refuse it; then it stays as it was.
+    """Raise the limit of open files to the hard limit: each waiting client is one, and the usual 1,024 are
+    too few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Some systems report no hard limit and still refuse it; then the limit stays.
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _check_exposure(address: ListenAddress, secured: ServerSecurity) -> None:
@@ -389,7 +394,7 @@ def _check_exposure(address: ListenAddress, secured: ServerSecurity) -> None:
         return
     if not secured.requires_keys:
         raise ConfigError(
-            f"{address.host} can be reached from other machines, and nobody would have to say who they are; "
+            f"{address.host} can be reached from other machines, and clients would need no API key; "
             "ask for keys (--require-keys), or listen on 127.0.0.1"
         )
     if secured.certificate is None and not secured.behind_tls_proxy:
@@ -418,7 +423,7 @@ def _format_url(scheme: str, host: str, port: int) -> str:
 
 
 def open_listener(address: ListenAddress) -> socket.socket:
-    """A socket that listens; raises ConfigError if it cannot."""
+    """Return a listening socket; raises ConfigError."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server((address.host, address.port), family=family, backlog=BACKLOG)

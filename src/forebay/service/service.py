@@ -1,4 +1,4 @@
-"""Everything that the service can do, in one hand: made once for a process, used by every protocol."""
+"""Service: all resources of one process, shared by every protocol."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ from forebay.telemetry.observers import SettledAttempt
 
 
 class Service:
-    """The operations on one store. Made and started on an event loop; it remembers nobody but those who wait,
-    so any number may run beside each other. Nobody waits for longer than `longest_wait` seconds, whatever
-    they ask for: something between here and them may cut a connection that is silent for long. It does
-    `duties`, those of every worker if none are given; these deliver alerts by the `policy`. `logins` says how
-    browsers reach it."""
+    """Resources on one store. Created and started on an event loop.
+
+    It remembers only waiting requests, so any number of services may share a store. No request waits longer
+    than `longest_wait` seconds, whatever it asks for, because a proxy may cut a silent connection. It runs
+    `maintenance_tasks`, by default those of every worker, which deliver alerts by `policy`. `logins` says how
+    browsers reach it.
+    """
 
     def __init__(
         self,
@@ -59,16 +61,16 @@ class Service:
         policy: DeliveryPolicy | None = None,
         logins: LoginSettings | None = None,
     ) -> None:
-        used = clock or SystemClock()
-        self.pool: StorePool = StorePool(engine, used)
-        self.refusals: Refusals = Refusals(used)
-        self._check_store = StoreCheck(lambda: self.pool.read(lambda reader: reader.now()), used)
+        clock = clock or SystemClock()
+        self.pool: StorePool = StorePool(engine, clock)
+        self.refusals: Refusals = Refusals(clock)
+        self._check_store = StoreCheck(lambda: self.pool.read(lambda reader: reader.now()), clock)
         worker = WorkerId(f"service-{new_worker_id()}")
-        metrics = MetricsRecorder(worker, used)
+        metrics = MetricsRecorder(worker, clock)
         if maintenance_tasks is None:
             maintenance_tasks = standard_tasks(
                 sweeper=new_worker_id(),
-                clock=used,
+                clock=clock,
                 roll=roll,
                 engine=engine,
                 on_settled=partial(_record_swept, metrics),
@@ -79,7 +81,7 @@ class Service:
         )
         self.events: EventFeed = EventFeed(self.pool)
         self.job_reads: JobReads = JobReads(self.pool)
-        self.request_stats: RequestStats = RequestStats(used)
+        self.request_stats: RequestStats = RequestStats(clock)
         self.metrics: MetricResource = MetricResource(self.pool, self.request_stats)
         self.jobs: JobResource = JobResource(
             self.pool, self.claim_waiters, self.job_reads, self.request_stats
@@ -98,16 +100,17 @@ class Service:
         self.debug: DebugResource = DebugResource(self.pool, self.claim_waiters, roll)
 
     async def start(self) -> None:
-        """Begin to listen for the store's hints and to do the duties."""
+        """Start to listen for wake-ups of the store and to run maintenance."""
         self.claim_waiters.start()
 
     def end_waits(self) -> None:
-        """Let nobody wait or look on any more, because a stop is near; other requests are served."""
+        """End all waits and streams, and allow no new ones: a stop is near. Other requests are still
+        served."""
         self.claim_waiters.end_waits()
         self.events.end_streams()
 
     async def stop(self) -> None:
-        """Answer everybody who waits, let go of the store. Stopping twice is fine."""
+        """Answer waiting requests and close the store handles. May be called twice."""
         try:
             await self.events.stop()
             await self.claim_waiters.stop()
@@ -118,9 +121,9 @@ class Service:
             await self.pool.close()
 
     async def check(self) -> None:
-        """Whether the store answers and jobs are looked for; raises StoreUnavailable."""
+        """Raise StoreUnavailable unless the store answers and claims are served."""
         if not self.claim_waiters.is_running:
-            raise StoreUnavailable("this server looks for no jobs: it has not started, or is about to end")
+            raise StoreUnavailable("this server claims no jobs: it has not started, or is stopping")
         await self._check_store()
 
 

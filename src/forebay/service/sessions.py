@@ -1,6 +1,7 @@
-"""Sessions of browsers as documents: the store keeps the SHA-256 of an id, never the id.
+"""Browser sessions as documents. The store has the SHA-256 of a session id, never the id.
 
-Every server of a store knows every session. It believes what it has read for `SEEN_SECONDS`, as with keys.
+Every server of a store accepts every session. It caches sessions for `SESSION_CACHE_SECONDS`, as it does
+keys.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ from forebay.stores.contract.store import Store
 T = TypeVar("T")
 
 KIND: Final = "session"
-SESSION_CACHE_SECONDS: Final = 5.0  # a session that was ended opens nothing after this time, on every server
-MAX_PER_NAME: Final = 100  # of one name; the oldest gives way
-SHORT: Final = 16  # letters of a digest that people see and type: 64 bits
+SESSION_CACHE_SECONDS: Final = (
+    5.0  # an ended session is rejected on every server after this time at the latest
+)
+MAX_PER_NAME: Final = 100  # sessions of one name; the oldest is ended first
+SHORT: Final = 16  # digits of a digest that people see and type: 64 bits
 _MAX_CACHED: Final = 10_000
 
 _decoder: Final = msgspec.json.Decoder(LoginSession)
 
 
 class StoredSession(NamedTuple):
-    """A session as it is stored, under the digest of its id."""
+    """Stored session, under the digest of its id."""
 
     digest: str
     session: LoginSession
@@ -43,19 +46,20 @@ class StoredSession(NamedTuple):
 
     @property
     def short(self) -> str:
-        """What people call it."""
+        """Short name of the session, for people."""
         return self.digest[:SHORT]
 
 
 class ShownSession(NamedTuple):
-    """The id of a session in a request. A request in the background is no use: its page asked by itself."""
+    """Session id in a request. A background request, which the page makes by itself, does not count as
+    use."""
 
     id: str
     is_background: bool = False
 
 
 class SessionStore(Protocol):
-    """What the cache needs of the store."""
+    """Store calls of the cache."""
 
     def read_fast(self, call: Callable[[Reader], T]) -> Awaitable[T]: ...
 
@@ -63,7 +67,7 @@ class SessionStore(Protocol):
 
 
 class SessionAdmin:
-    """Begin, list and end sessions, each with its line in the audit log in the same transaction."""
+    """Administration of sessions. Each change writes its audit event in the same transaction."""
 
     def __init__(self, store: Store, reader: Reader, *, actor: str) -> None:
         self._store = store
@@ -71,18 +75,19 @@ class SessionAdmin:
         self._actor = actor
 
     def begin(self, session: LoginSession) -> str:
-        """Save a session and return its id. Removes those that are over, and the oldest of too many."""
+        """Save a session and return its id. Removes expired sessions, and the oldest of the name beyond the
+        maximum."""
         session_id = secrets.token_urlsafe(SECRET_BYTES)
-        kept = StoredSession(digest_of(session_id), session, 0)
+        stored = StoredSession(digest_of(session_id), session, 0)
         self._make_room(session)
-        save_session(self._store, kept, self._event("began", kept))
+        save_session(self._store, stored, self._event("began", stored))
         return session_id
 
     def list_active(self) -> list[StoredSession]:
-        """Return those that have not come to their end, the newest first."""
+        """Return the active sessions, newest first."""
         now = self._reader.now()
-        found = [kept for kept in all_sessions(self._reader) if kept.session.is_active(now)]
-        return sorted(found, key=lambda kept: kept.session.created_at, reverse=True)
+        active = [stored for stored in all_sessions(self._reader) if stored.session.is_active(now)]
+        return sorted(active, key=lambda stored: stored.session.created_at, reverse=True)
 
     def end(self, session_id: str) -> None:
         """End the session with this id, if there is one."""
@@ -90,8 +95,8 @@ class SessionAdmin:
             self._drop(filter(None, [_parse_session(document)]), "ended")
 
     def revoke(self, short: str) -> StoredSession:
-        """End the session that people call so; raises SessionNotFound."""
-        found = [kept for kept in self.list_active() if kept.short == short]
+        """End the session with this short name; raises SessionNotFound."""
+        found = [stored for stored in self.list_active() if stored.short == short]
         if not self._drop(found, "revoked"):
             raise SessionNotFound(
                 f"there is no session {short:.60}; `forebay sessions list` shows those there are"
@@ -99,25 +104,25 @@ class SessionAdmin:
         return found[0]
 
     def revoke_all(self, name: str | None) -> list[StoredSession]:
-        """End all sessions of a name, or all there are."""
+        """End all sessions of a name, or of all names."""
         return self._drop(
-            [kept for kept in self.list_active() if name in (None, kept.session.name)], "revoked"
+            [stored for stored in self.list_active() if name in (None, stored.session.name)], "revoked"
         )
 
     def _make_room(self, session: LoginSession) -> None:
-        found = all_sessions(self._reader)
-        is_over = [kept for kept in found if not kept.session.is_active(session.created_at)]
-        for kept in is_over:
-            self._store.drop_document(KIND, kept.digest)
-        others = [kept for kept in found if kept.session.name == session.name and kept not in is_over]
-        others.sort(key=lambda kept: kept.session.created_at)
-        self._drop(others[: max(0, len(others) - MAX_PER_NAME + 1)], "ended")
+        known = all_sessions(self._reader)
+        expired = [stored for stored in known if not stored.session.is_active(session.created_at)]
+        for stored in expired:
+            self._store.drop_document(KIND, stored.digest)
+        active = [stored for stored in known if stored.session.name == session.name and stored not in expired]
+        active.sort(key=lambda stored: stored.session.created_at)
+        self._drop(active[: max(0, len(active) - MAX_PER_NAME + 1)], "ended")
 
     def _drop(self, sessions: Iterable[StoredSession], action: str) -> list[StoredSession]:
         return [
-            kept
-            for kept in sessions
-            if self._store.drop_document(KIND, kept.digest, event=self._event(action, kept))
+            stored
+            for stored in sessions
+            if self._store.drop_document(KIND, stored.digest, event=self._event(action, stored))
         ]
 
     def _event(self, action: str, stored: StoredSession) -> Event:
@@ -126,17 +131,17 @@ class SessionAdmin:
 
 
 class SessionCacheEntry(NamedTuple):
-    """What was read of a session, and when; `kept` is None where there is none."""
+    """Result of a read, with its time; `stored` is None if there is no such session."""
 
     stored: StoredSession | None
     at: float
 
 
 class SessionCache:
-    """What a server knows of sessions.
+    """Sessions that a server has read.
 
-    Requests that ask for sessions at the same time share one read, and there is one read at a time. So
-    invented ids cost the store little, however many are tried.
+    Concurrent requests share one read, and there is one read at a time. So guessed ids cost the store little,
+    however many come.
     """
 
     def __init__(self, pool: SessionStore, clock: Clock) -> None:
@@ -147,48 +152,53 @@ class SessionCache:
         self._load_lock = asyncio.Lock()
 
     async def find(self, session_id: str) -> LoginSession | None:
-        """Return the session of this id; None where there is none."""
+        """Return the session of this id; None if there is none."""
         entry = await self._load_entry(digest_of(session_id))
         return None if entry is None or entry.stored is None else entry.stored.session
 
     async def use(self, session_id: str, now: int) -> None:
-        """Save that a session is used now, if that is worth a write."""
+        """Save the time of use, if the saved one is old enough to be worth a write."""
         digest = digest_of(session_id)
         entry = self._entries.get(digest)
         if entry is None or entry.stored is None or not entry.stored.session.is_use_due(now):
             return
-        kept = entry.stored
-        used = kept._replace(session=kept.session.use(now))
-        # Before the write: requests that come meanwhile need not write the same.
-        self._entries[digest] = SessionCacheEntry(used._replace(revision=kept.revision + 1), entry.at)
+        used = entry.stored._replace(session=entry.stored.session.use(now))
+        # Before the write, so that concurrent requests do not write the same.
+        self._entries[digest] = SessionCacheEntry(used._replace(revision=used.revision + 1), entry.at)
         if not await self._pool.write(partial(save_session, stored=used, event=None)):
-            self._entries.pop(digest, None)  # another server has saved it, or it was ended
+            self._entries.pop(digest, None)  # another server has saved the use, or the session was ended
 
     def forget(self, session_id: str) -> None:
-        """Take note that a session was ended."""
-        # A read that is under way may still have found it: its entry would be older than this one.
+        """Record that a session was ended."""
+        # A read in flight may still return it; its entry will be older than this one and lose.
         self._store_entry(digest_of(session_id), SessionCacheEntry(None, self._clock.monotonic()))
 
     async def _load_entry(self, digest: str) -> SessionCacheEntry | None:
         if not self._is_fresh(digest):
             self._requested.add(digest)
             async with self._load_lock:
-                if not self._is_fresh(digest):  # a read for another request may have brought it
+                if not self._is_fresh(digest):  # the read of another request may have included it
                     await self._load(digest)
         return self._entries.get(digest)
 
     async def _load(self, digest: str) -> None:
         self._requested.discard(digest)
-        asked = {digest, *islice(self._requested, PAGE - 1)}
-        self._requested -= asked
+        batch = {digest, *islice(self._requested, PAGE - 1)}
+        self._requested -= batch
         at = self._clock.monotonic()
         try:
-            documents = await self._pool.read_fast(lambda reader: reader.documents(KIND, sorted(asked)))
-        except StoreError as exc:  # the caller may be a stranger, who is told nothing of the store's address
+            documents = await self._pool.read_fast(lambda reader: reader.documents(KIND, sorted(batch)))
+        except (
+            StoreError
+        ) as exc:  # the client may be unknown, so the answer does not name the store's address
             raise StoreUnavailable("the store does not answer, so no session can be checked") from exc
-        found = {kept.digest: kept for one in documents if (kept := _parse_session(one)) is not None}
-        for one in asked:
-            self._store_entry(one, SessionCacheEntry(found.get(one), at))
+        found = {
+            stored.digest: stored
+            for document in documents
+            if (stored := _parse_session(document)) is not None
+        }
+        for requested in batch:
+            self._store_entry(requested, SessionCacheEntry(found.get(requested), at))
 
     def _store_entry(self, digest: str, entry: SessionCacheEntry) -> None:
         before = self._entries.pop(digest, None)
@@ -202,24 +212,24 @@ class SessionCache:
 
 
 def all_sessions(reader: Reader) -> list[StoredSession]:
-    """Every session in the store, those that are over among them."""
+    """Return every session in the store, expired ones included."""
     found: list[Document] = []
     while True:
         page = reader.documents(KIND, limit=PAGE, after=found[-1].name if found else None)
         found += page
         if len(page) < PAGE:
-            return [kept for one in found if (kept := _parse_session(one)) is not None]
+            return [stored for document in found if (stored := _parse_session(document)) is not None]
 
 
 def save_session(store: Store, stored: StoredSession, event: Event | None) -> bool:
-    """Write a session; false if it is another one by now."""
+    """Write a session; return false if another write has changed it since it was read."""
     body = msgspec.json.encode(stored.session).decode()
     document = Document(kind=KIND, name=stored.digest, body=body, revision=stored.revision)
     return store.save_document(document, event=event)
 
 
 def _parse_session(document: Document) -> StoredSession | None:
-    """None for one that cannot be read, which therefore opens nothing."""
+    """Return the session in a document; None for an unreadable one, which is therefore never accepted."""
     try:
         return StoredSession(document.name, _decoder.decode(document.body), document.revision)
     except ValueError:

@@ -1,1 +1,1 @@
-"""The service over gRPC: each method parses, calls one operation and renders."""
+"""gRPC transport: each method decodes a request, calls one permission function and encodes the response."""

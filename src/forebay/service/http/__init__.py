@@ -1,1 +1,1 @@
-"""The service over HTTP: each handler parses, calls one operation and renders."""
+"""HTTP transport: each handler decodes a request, calls one permission function and encodes the response."""

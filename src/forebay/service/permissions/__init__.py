@@ -1,1 +1,1 @@
-"""Each operation as somebody may do it: what every protocol calls once it has read a request."""
+"""Operations with permission checks, called by every protocol once it has decoded a request."""

@@ -1,1 +1,1 @@
-"""The use cases of the service, free of transport: a shape in, a shape out, errors of ours."""
+"""Operations by resource, free of transport: request struct in, response struct out, Forebay errors."""

@@ -1,4 +1,4 @@
-"""A circuit breaker: nobody stands in a queue for a store that does not answer."""
+"""Circuit breaker of the store: calls fail at once while the store does not answer."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StoreBreaker:
-    """After five calls in a row that found the store away, one is tried each second, and the others are
-    refused at once; the first that succeeds lets everybody in.
+    """Breaker that opens after five consecutive calls that found the store unavailable. Then one call a
+    second is tried and the others are refused; the first success closes it.
 
-    Asked on the threads that call the store, when it is a call's turn: those that have queued up behind one
-    that hangs are refused too. There is no lock: two threads that ask at one moment try twice.
+    It is asked on the threads that call the store, when a call's turn comes, so calls that have queued up
+    behind a hanging one are refused too. There is no lock: two threads that ask at the same moment both try.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -35,7 +35,7 @@ class StoreBreaker:
         try:
             answer = call()
         except StoreBusy:
-            # The store has answered: a transaction holds one key or job, and other calls go through.
+            # The store has answered: a transaction holds one key or job, and other calls succeed.
             self._on_success()
             raise
         except StoreUnavailable as exc:
@@ -58,4 +58,4 @@ class StoreBreaker:
         now = self._clock.monotonic()
         if now < self._next_at:
             raise StoreUnavailable("the store does not answer; it is tried again in a second at most")
-        self._next_at = now + PAUSE_SECONDS  # a try may take long, and others shall not wait for it
+        self._next_at = now + PAUSE_SECONDS  # a try may take long, and other calls must not wait for it

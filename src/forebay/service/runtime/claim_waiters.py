@@ -1,9 +1,9 @@
-"""Claims that wait for jobs: however many clients do, one of them looks for all.
+"""Waiting claims: the claims of all clients that wait for the same jobs share one poll of the store.
 
-Wishes for the same jobs (queues, tasks, lease) make a group, and a look asks the store once for the whole
-group. A look happens when a wish comes (unless others of its group wait in vain already), when the store
-hints that something has changed, when a scheduled job is due, and once a second without a reason, because a
-hint may be lost. So ten thousand idle clients of one group, who come again and again, cost no more than one.
+Claims with the same queues, tasks and lease form a group, and a poll asks the store once for the whole group.
+A poll happens when a claim comes (unless others of its group wait in vain already), after a wake-up of the
+store, and when a scheduled job is due. Besides that there is one poll a second, because a wake-up may be
+lost. So ten thousand idle clients of one group, which ask again and again, cost no more than one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 
-POLL_SECONDS: Final = 1.0  # without a hint, while somebody waits; and for the duties, always
-# For stores that send one hint for several jobs: what came after the hint is found by looking again.
+POLL_SECONDS: Final = 1.0  # between polls without a wake-up, and between runs of maintenance
+# For stores that coalesce wake-ups: jobs that came after the wake-up are found by polling again.
 RETRY_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
 MAX_CLAIM: Final = 1_000
 MAX_REMEMBERED_GROUPS: Final = 1_000
-GROUPS_PER_WRITE: Final = 20  # then others who write have their turn
+GROUPS_PER_WRITE: Final = 20  # then other writes get the handle
 
 T = TypeVar("T")
 
@@ -50,19 +50,19 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class ClaimGroupKey(NamedTuple):
-    """What wishes of one group have in common."""
+    """Criteria that the claims of a group share."""
 
     queues: tuple[QueueName, ...]
     tasks: frozenset[str] | None = None
     lease_ms: int | None = None
 
     def queue_claims(self, limit: int, max_payload: int) -> list[QueueClaim]:
-        gates = None if self.tasks is None else lanes_for_program(self.tasks, VERSION)
-        return [QueueClaim(queue, limit, self.lease_ms, gates, max_payload) for queue in self.queues]
+        lanes = None if self.tasks is None else lanes_for_program(self.tasks, VERSION)
+        return [QueueClaim(queue, limit, self.lease_ms, lanes, max_payload) for queue in self.queues]
 
 
 class ClaimWaiter:
-    """Somebody who waits for jobs, or only wants to know whether there are some."""
+    """Claim of a client; a patient one waits for jobs, another is answered by the next poll."""
 
     __slots__ = ("future", "is_patient", "limit")
 
@@ -76,15 +76,18 @@ class ClaimWaiter:
             self.future.set_result(jobs)
 
     def withdraw(self) -> list[Job]:
-        """Wait no longer; what was claimed meanwhile."""
+        """Stop waiting, and return the jobs that were claimed meanwhile."""
         is_granted = self.future.done() and not self.future.cancelled() and self.future.exception() is None
         self.future.cancel()
         return self.future.result() if is_granted else []
 
 
 class ClaimGroup:
-    """The wishes of one kind, the oldest first. `is_dry` says that the last look left somebody waiting, and
-    that nothing is known to have changed since: who comes to wait now need not look."""
+    """Waiting claims of one group, oldest first.
+
+    `is_dry` says that the last poll left a claim waiting and that no change is known since, so a new patient
+    claim needs no poll.
+    """
 
     __slots__ = ("due_timer", "is_dry", "waiters")
 
@@ -100,31 +103,32 @@ class ClaimGroup:
 
     @property
     def room(self) -> int:
-        return min(sum(wish.limit for wish in self.waiters), MAX_CLAIM)
+        return min(sum(waiter.limit for waiter in self.waiters), MAX_CLAIM)
 
     def distribute(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Give jobs to those who wait, as many as each wants; what is left, since somebody has gone."""
-        given = 0
-        for wish in list(self.waiters):
-            mine = list(jobs[given : given + wish.limit])
-            given += len(mine)
-            if mine or not wish.is_patient:
-                del self.waiters[wish]
-                wish.grant(mine)
-        return jobs[given:]
+        """Give each waiting claim jobs up to its limit, and return the jobs that are left because a client
+        has gone."""
+        granted = 0
+        for waiter in list(self.waiters):
+            share = list(jobs[granted : granted + waiter.limit])
+            granted += len(share)
+            if share or not waiter.is_patient:
+                del self.waiters[waiter]
+                waiter.grant(share)
+        return jobs[granted:]
 
     def fail(self, error: Exception) -> None:
-        for wish in self.waiters:
-            if not wish.future.done():
-                wish.future.set_exception(error)
+        for waiter in self.waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
         self.waiters.clear()
 
 
 class ClaimWaiters:
-    """Claims for all clients of this process, under one worker id, and does the duties beside it. With the
-    duties it writes the metrics that `metrics` has collected.
+    """Claims for all clients of this process under one worker id, and the maintenance tasks of the process.
 
-    The id is never said to be alive: leases are the clients', and must not end with this process.
+    The maintenance also writes the metrics that `metrics` has collected. The worker id sends no heartbeats:
+    leases belong to the clients, and must not end with this process.
     """
 
     def __init__(
@@ -146,7 +150,7 @@ class ClaimWaiters:
         self._was_away = False
         self._groups: dict[ClaimGroupKey, ClaimGroup] = {}
         self._requested: dict[ClaimGroupKey, None] = {}
-        self._batch_sizes: dict[ClaimGroupKey, int] = {}  # how many large jobs the next look asks for
+        self._batch_sizes: dict[ClaimGroupKey, int] = {}  # claim sizes of groups with large jobs
         self._wake_event = asyncio.Event()
         self._retry_timers: list[asyncio.TimerHandle] = []
         self._wakeups: Wakeups | None = None
@@ -158,18 +162,18 @@ class ClaimWaiters:
         self._wakeup_event = asyncio.Event()
 
     def start(self) -> None:
-        """Begin to listen; on the event loop."""
+        """Start to listen for wake-ups; on the event loop."""
         loop = asyncio.get_running_loop()
         self._wakeups = self._pool.engine.wakeups()
         try:
             self._wakeups.start(lambda: _call_soon(loop, self._on_wakeup))
         except StoreError as exc:
-            # A server that is started while its store is away answers 503 until it is there.
-            logger.warning("no hints from the store, so jobs are looked for once a second: %s", exc)
-        self._task = asyncio.create_task(self._run(), name="forebay-waiting")
+            # A server that is started while its store is away answers 503 until it is back.
+            logger.warning("no wake-ups from the store, so it is polled once a second: %s", exc)
+        self._task = asyncio.create_task(self._run(), name="forebay-claim-waiters")
 
     async def stop(self) -> None:
-        """Answer everybody who waits with nothing, and end. Stopping twice, or before the start, is fine."""
+        """Answer all waiting claims with nothing, and end. May be called twice, or before the start."""
         self.end_waits()
         self._wake_event.set()
         try:
@@ -184,28 +188,28 @@ class ClaimWaiters:
 
     @property
     def is_running(self) -> bool:
-        """Whether somebody looks for jobs: from the start to the stop."""
+        """Whether claims are served: from the start to the stop."""
         return self._task is not None and not self._task.done()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nobody may wait any more."""
+        """Whether waits have ended for good."""
         return self._is_stopped
 
     def end_waits(self) -> None:
-        """Let nobody wait from now on: whoever does is told that there is nothing."""
+        """Answer all waiting claims with nothing, now and from now on."""
         self._is_stopped = True
         self._stopped.set()
         for timer in self._retry_timers:
             timer.cancel()
         for group in self._groups.values():
             group.stop_timer()
-            for wish in group.waiters:
-                wish.grant([])
+            for waiter in group.waiters:
+                waiter.grant([])
             group.waiters.clear()
 
     async def run_unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do something long; None if nobody may wait any more before it is done."""
+        """Await `work`; return None if waits end before it is done."""
         working = asyncio.ensure_future(work)
         ending = asyncio.ensure_future(self._stopped.wait())
         try:
@@ -216,8 +220,10 @@ class ClaimWaiters:
             ending.cancel()
 
     async def wait_for_wakeup(self, last_token: str | None) -> str:
-        """A word that changes with every hint of the store, and that no other server says; who has seen the
-        last one waits for the next, for as long as anybody may."""
+        """Return a token that changes with every wake-up of the store and differs between servers.
+
+        A caller that passes the present token waits for the next one, up to the longest wait.
+        """
         if last_token == self._wakeup_token():
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.longest_wait):
@@ -232,66 +238,66 @@ class ClaimWaiters:
         self._wakeup_event.set()
         self._wakeup_event = asyncio.Event()
 
-    # Wishing
+    # Claims
 
-    async def claim(self, kind: ClaimGroupKey, limit: int, wait_seconds: float) -> list[Job]:
-        """Up to `limit` jobs; none if none comes in time. If the caller is cancelled, what was claimed for it
-        goes back at once."""
+    async def claim(self, key: ClaimGroupKey, limit: int, wait_seconds: float) -> list[Job]:
+        """Claim up to `limit` jobs; return none if none comes in time. If the caller is cancelled, its
+        claimed jobs are handed back at once."""
         if self._is_stopped:
             return []
-        wish = ClaimWaiter(limit, is_patient=wait_seconds > 0)
-        group = self._groups.setdefault(kind, ClaimGroup())
-        group.waiters[wish] = None
-        if not (wish.is_patient and group.is_dry):
-            self._request_claim(kind)
+        waiter = ClaimWaiter(limit, is_patient=wait_seconds > 0)
+        group = self._groups.setdefault(key, ClaimGroup())
+        group.waiters[waiter] = None
+        if not (waiter.is_patient and group.is_dry):
+            self._request_claim(key)
         try:
-            # Without patience for one look, however long that takes.
-            patience = min(wait_seconds, self.longest_wait) if wish.is_patient else None
-            await asyncio.wait([wish.future], timeout=patience)
-            return wish.future.result() if wish.future.done() else wish.withdraw()
+            # An impatient claim waits for one poll, however long that takes.
+            timeout = min(wait_seconds, self.longest_wait) if waiter.is_patient else None
+            await asyncio.wait([waiter.future], timeout=timeout)
+            return waiter.future.result() if waiter.future.done() else waiter.withdraw()
         except asyncio.CancelledError:
-            await self.give_back(wish.withdraw())
+            await self.give_back(waiter.withdraw())
             raise
         finally:
-            self._remove_waiter(kind, group, wish)
+            self._remove_waiter(key, group, waiter)
 
-    def _remove_waiter(self, kind: ClaimGroupKey, group: ClaimGroup, waiter: ClaimWaiter) -> None:
+    def _remove_waiter(self, key: ClaimGroupKey, group: ClaimGroup, waiter: ClaimWaiter) -> None:
         group.waiters.pop(waiter, None)
-        if not group.waiters and self._groups.get(kind) is group:
+        if not group.waiters and self._groups.get(key) is group:
             group.stop_timer()
-            del self._groups[kind]
+            del self._groups[key]
 
     async def give_back(self, jobs: Sequence[Job]) -> None:
-        """Hand jobs back unstarted, because nobody is there to run them."""
+        """Hand jobs back unstarted, because their client has gone."""
         if not jobs:
             return
-        ends = [decide(job, Interrupted(started=False), 0.0) for job in jobs]
-        worker = jobs[0].worker or self.worker  # a remote worker has claimed them through this server
+        settlements = [decide(job, Interrupted(started=False), 0.0) for job in jobs]
+        worker = jobs[0].worker or self.worker  # a remote worker may have claimed them through this server
         try:
-            await asyncio.shield(self._pool.write(lambda store: store.settle_and_claim(worker, ends)))
-        except Exception as exc:  # whoever hands back has something else to say or to do
-            logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
+            await asyncio.shield(self._pool.write(lambda store: store.settle_and_claim(worker, settlements)))
+        except Exception as exc:  # the caller is handling another error already
+            logger.warning("jobs of a client that has gone wait for the end of their leases: %s", exc)
         self.wake()
 
-    # Looking
+    # Polls
 
     def wake(self, queues: Set[str] | None = None) -> None:
-        """There may be new jobs: in these queues, or in any."""
-        for kind in self._groups:
-            if queues is None or not queues.isdisjoint(kind.queues):
-                self._request_claim(kind)
+        """Poll for the waiting claims of these queues, or of all: new jobs may have come."""
+        for key in self._groups:
+            if queues is None or not queues.isdisjoint(key.queues):
+                self._request_claim(key)
 
-    def _request_claim(self, kind: ClaimGroupKey) -> None:
-        if (group := self._groups.get(kind)) is not None:
+    def _request_claim(self, key: ClaimGroupKey) -> None:
+        if (group := self._groups.get(key)) is not None:
             group.is_dry = False
-        self._requested[kind] = None
+        self._requested[key] = None
         self._wake_event.set()
 
     def _on_wakeup(self) -> None:
         self.wake()
         self._signal_wakeup()
         if self._pool.engine.features.coalesces_wakeups:
-            # Those who listen from afar do not look again by themselves.
+            # Remote listeners poll only once per wake-up, so signal them again.
             asyncio.get_running_loop().call_later(RETRY_SECONDS[-1], self._signal_wakeup)
         if self._pool.engine.features.coalesces_wakeups and self._groups:
             loop = asyncio.get_running_loop()
@@ -300,29 +306,29 @@ class ClaimWaiters:
             self._retry_timers = [loop.call_later(seconds, self.wake) for seconds in RETRY_SECONDS]
 
     async def _run(self) -> None:
-        duties_at = 0.0
+        maintenance_at = 0.0
         while not self._is_stopped:
-            is_time = await self._wait_for_work(duties_at)
+            is_time = await self._wait_for_work(maintenance_at)
             if is_time:
-                # Not on the beat: servers that were started together shall not look together for ever.
-                duties_at = asyncio.get_running_loop().time() + POLL_SECONDS * (1 - self._roll() / 5)
+                # With jitter: servers that were started together must not poll together for ever.
+                maintenance_at = asyncio.get_running_loop().time() + POLL_SECONDS * (1 - self._roll() / 5)
             try:
                 await self._tick(with_maintenance=is_time)
             except Exception:
-                # Everybody who claims here depends on this loop, so whatever it was costs one turn only.
-                logger.exception("a look for jobs went wrong; it is tried again within a second")
+                # All claims depend on this loop, so an error of any kind ends one tick only.
+                logger.exception("a poll for jobs failed; it is tried again within a second")
 
     async def _tick(self, *, with_maintenance: bool) -> None:
         if with_maintenance:
-            self.wake()  # a hint may have been lost
+            self.wake()  # a wake-up may have been lost
         await self._claim_requested()
         if with_maintenance and (self._maintenance is None or self._maintenance.done()):
-            # Beside the looks: who waits for a job does not wait for them.
-            self._maintenance = asyncio.create_task(self._run_maintenance(), name="forebay-duties")
+            # As a task of its own, so that claims do not wait for maintenance.
+            self._maintenance = asyncio.create_task(self._run_maintenance(), name="forebay-maintenance")
 
     async def _wait_for_work(self, moment: float) -> bool:
-        """Wait until there is a reason to look; whether it is that this time has come."""
-        # Asked first: a bell that rings without a pause would never let the time-out be heard.
+        """Wait for a reason to poll; return whether the time `moment` has come."""
+        # Checked first: wake-ups without a pause would otherwise postpone maintenance for ever.
         if asyncio.get_running_loop().time() >= moment:
             return True
         try:
@@ -334,116 +340,116 @@ class ClaimWaiters:
         return False
 
     async def _claim_requested(self) -> None:
-        kinds = [kind for kind in self._requested if kind in self._groups]
+        keys = [key for key in self._requested if key in self._groups]
         self._requested.clear()
-        for first in range(0, len(kinds), GROUPS_PER_WRITE):
-            await self._claim_and_distribute(kinds[first : first + GROUPS_PER_WRITE])
+        for first in range(0, len(keys), GROUPS_PER_WRITE):
+            await self._claim_and_distribute(keys[first : first + GROUPS_PER_WRITE])
 
-    async def _claim_and_distribute(self, kinds: Sequence[ClaimGroupKey]) -> None:
-        # Some may have left while others were looked for.
-        wanted = [(kind, self._room_of(kind)) for kind in kinds if kind in self._groups]
-        if not wanted:
+    async def _claim_and_distribute(self, keys: Sequence[ClaimGroupKey]) -> None:
+        # Groups may have emptied while others were polled.
+        requests = [(key, self._room_of(key)) for key in keys if key in self._groups]
+        if not requests:
             return
-        answers: Sequence[SettleAndClaimResult | Exception]
+        results: Sequence[SettleAndClaimResult | Exception]
         try:
-            answers = await self._pool.write(partial(self._claim_groups, wanted))
-        except Exception as exc:  # somebody waits for an answer, whatever it is
-            answers = [exc] * len(wanted)
-        self._count(answers)
+            results = await self._pool.write(partial(self._claim_groups, requests))
+        except Exception as exc:  # the waiting claims must be answered, whatever the error is
+            results = [exc] * len(requests)
+        self._count(results)
         left: list[Job] = []
-        for (kind, room), answer in zip(wanted, answers, strict=True):
-            whole, rest = await self._load_payloads(kind, answer)
-            left += [*rest, *self._distribute(kind, room, whole)]
+        for (key, room), result in zip(requests, results, strict=True):
+            complete, rest = await self._load_payloads(key, result)
+            left += [*rest, *self._distribute(key, room, complete)]
         await self.give_back(left)
 
-    def _room_of(self, kind: ClaimGroupKey) -> int:
-        return min(self._groups[kind].room, self._batch_sizes.get(kind, MAX_CLAIM))
+    def _room_of(self, key: ClaimGroupKey) -> int:
+        return min(self._groups[key].room, self._batch_sizes.get(key, MAX_CLAIM))
 
     async def _load_payloads(
-        self, kind: ClaimGroupKey, answer: SettleAndClaimResult | Exception
+        self, key: ClaimGroupKey, result: SettleAndClaimResult | Exception
     ) -> tuple[SettleAndClaimResult | Exception, Sequence[Job]]:
-        """An answer with the payloads that were left out, and jobs that have too many bytes for it."""
-        if isinstance(answer, Exception):
-            return answer, ()
-        ready, rest = list(answer.jobs), list[Job]()
-        if not all(job.payload for job in answer.jobs):
+        """Return the result with the payloads that were left out, and the jobs beyond the byte budget."""
+        if isinstance(result, Exception):
+            return result, ()
+        ready, rest = list(result.jobs), list[Job]()
+        if not all(job.payload for job in result.jobs):
             try:
-                ready, rest = await self._pool.read_fast(partial(read_payloads, jobs=answer.jobs))
-            except Exception as exc:  # the claim is made, and its jobs must go back
-                return exc, answer.jobs
-        self._adapt_batch_size(kind, len(ready), has_rest=bool(rest))
-        return replace(answer, jobs=tuple(ready)), rest
+                ready, rest = await self._pool.read_fast(partial(read_payloads, jobs=result.jobs))
+            except Exception as exc:  # the claim is committed, so its jobs must be handed back
+                return exc, result.jobs
+        self._adapt_batch_size(key, len(ready), has_rest=bool(rest))
+        return replace(result, jobs=tuple(ready)), rest
 
-    def _adapt_batch_size(self, kind: ClaimGroupKey, jobs: int, *, has_rest: bool) -> None:
-        """Ask for fewer jobs next time where many had to go back, and for more again where none had."""
-        most = jobs if has_rest else 2 * self._batch_sizes.pop(kind, MAX_CLAIM)
-        if most < MAX_CLAIM and len(self._batch_sizes) < MAX_REMEMBERED_GROUPS:
-            self._batch_sizes[kind] = most
+    def _adapt_batch_size(self, key: ClaimGroupKey, jobs: int, *, has_rest: bool) -> None:
+        """Claim fewer jobs next time if some had to be handed back, and twice as many if none had."""
+        size = jobs if has_rest else 2 * self._batch_sizes.pop(key, MAX_CLAIM)
+        if size < MAX_CLAIM and len(self._batch_sizes) < MAX_REMEMBERED_GROUPS:
+            self._batch_sizes[key] = size
 
-    def _count(self, answers: Sequence[SettleAndClaimResult | Exception]) -> None:
+    def _count(self, results: Sequence[SettleAndClaimResult | Exception]) -> None:
         now = self._pool.clock.monotonic()
-        for answer in answers:
-            if isinstance(answer, SettleAndClaimResult):
-                self.metrics.count_claimed(answer.jobs, now)
+        for result in results:
+            if isinstance(result, SettleAndClaimResult):
+                self.metrics.count_claimed(result.jobs, now)
 
     def _claim_groups(
-        self, wanted: Sequence[tuple[ClaimGroupKey, int]], store: Store
+        self, requests: Sequence[tuple[ClaimGroupKey, int]], store: Store
     ) -> list[SettleAndClaimResult | Exception]:
-        """One exchange for each group; one that fails takes nothing away from those before it."""
-        answers: list[SettleAndClaimResult | Exception] = []
-        share = payload_limit(sum(room for _, room in wanted))
-        for kind, room in wanted:
+        """Call settle_and_claim once for each group; a failure costs the groups before it nothing."""
+        results: list[SettleAndClaimResult | Exception] = []
+        max_payload = payload_limit(sum(room for _, room in requests))
+        for key, room in requests:
             try:
-                answers.append(
-                    store.settle_and_claim(self.worker, claims=kind.queue_claims(room, share), room=room)
+                results.append(
+                    store.settle_and_claim(self.worker, claims=key.queue_claims(room, max_payload), room=room)
                 )
             except StoreUnavailable as exc:
-                if not any(isinstance(answer, SettleAndClaimResult) and answer.jobs for answer in answers):
-                    raise  # the breaker counts it
-                # The others would wait for the same silence one by one, and all writers behind them.
-                return answers + [exc] * (len(wanted) - len(answers))
-            except Exception as exc:  # what was claimed before must reach those who wait
-                answers.append(exc)
-        return answers
+                if not any(isinstance(result, SettleAndClaimResult) and result.jobs for result in results):
+                    raise  # the circuit breaker counts it
+                # The other groups would each run into the same time-out, with all writes queued behind them.
+                return results + [exc] * (len(requests) - len(results))
+            except Exception as exc:  # jobs of the groups before must reach their clients
+                results.append(exc)
+        return results
 
     def _distribute(
-        self, kind: ClaimGroupKey, room: int, answer: SettleAndClaimResult | Exception
+        self, key: ClaimGroupKey, room: int, result: SettleAndClaimResult | Exception
     ) -> Sequence[Job]:
-        group = self._groups.get(kind)
-        if isinstance(answer, Exception):
+        group = self._groups.get(key)
+        if isinstance(result, Exception):
             if group is not None:
-                group.fail(answer)
+                group.fail(result)
             return ()
         if group is None:
-            return answer.jobs
-        left = group.distribute(answer.jobs)
-        # Not if somebody has come, or rung, while this look was under way: it was not for them.
-        group.is_dry = bool(group.waiters) and len(answer.jobs) < room and kind not in self._requested
-        if group.waiters and len(answer.jobs) == room:
-            self._request_claim(kind)  # more wait than one look asks for
+            return result.jobs
+        left = group.distribute(result.jobs)
+        # Not dry after a claim or wake-up during this poll: the poll may have been too early for it.
+        group.is_dry = bool(group.waiters) and len(result.jobs) < room and key not in self._requested
+        if group.waiters and len(result.jobs) == room:
+            self._request_claim(key)  # the group waits for more jobs than one poll claims
         group.stop_timer()
-        if answer.next_due_ms is not None and group.waiters:
+        if result.next_due_ms is not None and group.waiters:
             loop = asyncio.get_running_loop()
-            group.due_timer = loop.call_later(answer.next_due_ms / 1_000, self._request_claim, kind)
+            group.due_timer = loop.call_later(result.next_due_ms / 1_000, self._request_claim, key)
         return left
 
     async def _run_maintenance(self) -> None:
         self.metrics.set_consumers(self.presence.take_peaks())
         try:
-            # Each by itself: several are due every second, with a commit or two each, and whoever writes at
-            # that moment would wait for all of them.
-            for duty in self._maintenance_tasks:
-                await self._pool.run_maintenance(partial(self._run_task, duty))
+            # One call each: several tasks are due every second, with a commit or two each, and a concurrent
+            # write would wait for all of them.
+            for task in self._maintenance_tasks:
+                await self._pool.run_maintenance(partial(self._run_task, task))
             await self._pool.run_maintenance(self.metrics.record)
         except StoreError as exc:
             self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
-            logger.warning("duties are left to the next turn: %s", exc)
-        except Exception:  # nobody else would hear of it
-            logger.exception("duties went wrong; they are tried again within a second")
+            logger.warning("maintenance is left to the next tick: %s", exc)
+        except Exception:  # no caller awaits this task
+            logger.exception("maintenance failed; it is tried again within a second")
 
     async def write_metrics(self) -> None:
-        """Write all metrics, because nothing comes any more. Not to a store that is away: a stop does not
-        wait for metrics."""
+        """Write the remaining metrics at the stop. An unavailable store is skipped: a stop does not wait for
+        metrics."""
         if self._task is None or self._was_away:
             return
         self.metrics.set_consumers(self.presence.take_peaks())
@@ -460,6 +466,6 @@ class ClaimWaiters:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The loop may have been closed between the hint and here; then nobody waits any more.
+    # The loop may have been closed since the wake-up; then no claim waits any more.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

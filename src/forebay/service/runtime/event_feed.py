@@ -1,13 +1,13 @@
-"""What happens, for those who look on: however many do, one look at the store serves them all.
+"""Event feed: changes of queues, workers and the audit log. One poll of the store serves all listeners.
 
-While somebody looks on, the store is looked at twice a second, and each listener is told what is new for it:
-queues that have changed, workers, and lines of the audit log. A queue has changed when its counts have, so
-whoever shows its jobs knows when to ask for them again. With nobody there, nothing is asked.
+While there are listeners the store is polled twice a second, and each listener gets what is new for it. A
+queue has changed when its counts have, so a page that shows its jobs knows when to reload them. Without
+listeners there are no polls.
 
-What is told of queues and workers is how they are, so somebody who comes back has missed nothing. Lines of
-the log have numbers, and who names the last one it has got is told those after it. Two lines that are written
-in the same moment may become visible in another order than that of their numbers; the one that comes late is
-not told, and stands in the log.
+Messages about queues and workers carry their present state, so a listener that reconnects has missed nothing.
+Audit events have ids, and a listener that names its last id gets the events after it. Two events that are
+written concurrently may become visible in another order than that of their ids. The late one is not sent; it
+is in the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from forebay.service.schema.workers import WorkerView, worker_view
 from forebay.stores.contract.reader import Reader
 
 POLL_SECONDS: Final = 0.5
-THROUGHPUT_SECONDS: Final = 5.0  # how fast a queue is costs more to find out than how long it is
+THROUGHPUT_SECONDS: Final = 5.0  # the throughput of a queue costs more to read than its counts
 MAX_UNREAD: Final = 5
 MAX_EVENTS: Final = 100
 
@@ -46,8 +46,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class FeedFilter(NamedTuple):
-    """What somebody may be told of: which queues with what the log says of them, the workers, lines that
-    belong to no queue, and which other jobs a line names. With `tasks` lines are about their jobs alone."""
+    """Events that a listener may get: of which queues, of workers, of no queue, and whether an event may name
+    other jobs. With `tasks`, only audit events about jobs of these tasks."""
 
     queue: Callable[[str], bool]
     workers: bool
@@ -62,7 +62,7 @@ class FeedFilter(NamedTuple):
 
 
 class FeedMessage(NamedTuple):
-    """Something to tell; `number` is that of the newest line of the log that is known with it."""
+    """Message to listeners; `event_id` is the newest id of the audit log that it includes."""
 
     kind: str
     body: ResponseModel
@@ -70,8 +70,8 @@ class FeedMessage(NamedTuple):
 
 
 class FeedState(NamedTuple):
-    """What a look at the store has found; `lines` are the newest of the log, the oldest first. `tasks` are
-    those of the jobs that they are about, where somebody wants to know."""
+    """Result of a poll; `events` are the newest of the audit log, oldest first. `tasks` are the tasks of
+    their jobs, if a listener needs them."""
 
     queues: dict[str, QueueView]
     workers: list[WorkerView]
@@ -87,11 +87,8 @@ class FeedState(NamedTuple):
 
 
 class FeedListener:
-    """Somebody who looks on.
-
-    It has room for a few messages only. One that does not fetch them is let go, so that it costs nobody else
-    anything; it may come again and name the last line it has got.
-    """
+    """Listener with a short queue of messages. One that does not read them is dropped, so that it costs other
+    listeners nothing; it may reconnect and name its last event."""
 
     def __init__(self, feed_filter: FeedFilter, after: int | None) -> None:
         self._filter = feed_filter
@@ -103,7 +100,7 @@ class FeedListener:
         self.is_over: asyncio.Event = asyncio.Event()
 
     async def next(self, seconds: float) -> FeedMessage | None:
-        """The next message; None if none comes in this time, or none will come any more."""
+        """Return the next message; None after this time, or once the listener was dropped."""
         if self.is_over.is_set() and self._unread.empty():
             return None
         getting = asyncio.ensure_future(self._unread.get())
@@ -116,9 +113,10 @@ class FeedListener:
             ending.cancel()
 
     def send_changes(self, state: FeedState) -> None:
-        """What is new for this one."""
-        for news in (*self._queue_changes(state), *self._worker_changes(state), *self._audit_events(state)):
-            self.put(news)
+        """Send what is new for this listener."""
+        sources = (self._queue_changes, self._worker_changes, self._audit_events)
+        for message in (message for source in sources for message in source(state)):
+            self.put(message)
 
     def put(self, message: FeedMessage) -> None:
         try:
@@ -127,14 +125,14 @@ class FeedListener:
             self.is_over.set()
 
     def _queue_changes(self, state: FeedState) -> Iterator[FeedMessage]:
-        mine = {name: queue for name, queue in state.queues.items() if self._filter.queue(name)}
-        changed = [queue for name, queue in mine.items() if self._queues.get(name) != queue]
-        gone = sorted(self._queues.keys() - mine.keys())
-        is_first = self._workers is None  # then even that there are none is worth telling
-        self._queues = mine
-        if changed or gone or is_first:
+        visible = {name: queue for name, queue in state.queues.items() if self._filter.queue(name)}
+        changed = [queue for name, queue in visible.items() if self._queues.get(name) != queue]
+        removed = sorted(self._queues.keys() - visible.keys())
+        is_first = self._workers is None  # the first message is sent even if there are no queues
+        self._queues = visible
+        if changed or removed or is_first:
             yield FeedMessage(
-                "queues", QueueChanges(queues=changed, removed=gone, is_all=is_first), state.last_event_id
+                "queues", QueueChanges(queues=changed, removed=removed, is_all=is_first), state.last_event_id
             )
 
     def _worker_changes(self, state: FeedState) -> Iterator[FeedMessage]:
@@ -149,42 +147,42 @@ class FeedListener:
             return
         if len(state.events) == MAX_EVENTS and state.events[0][0] > after + 1:
             yield FeedMessage("missed", EventsMissed(after=after), state.last_event_id)
-        told = [
+        views = [
             audit_event_view(number, event, names_others=self._filter.names_other_jobs)
             for number, event in state.events
             if number > after and self._filter.shows(event, state.task_of(event))
         ]
-        if told:
-            yield FeedMessage("audit", AuditEvents(lines=told), state.last_event_id)
+        if views:
+            yield FeedMessage("audit", AuditEvents(lines=views), state.last_event_id)
 
 
 class EventFeed:
-    """Looks at the store for all who look on, from the first that comes to the last that leaves."""
+    """Poller of the store for all listeners, from the first that connects to the last that leaves."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
         self._listeners: set[FeedListener] = set()
         self._task: asyncio.Task[None] | None = None
         self._wake_event = asyncio.Event()
-        self._tasks: dict[JobId, str] = {}  # of the jobs that the newest lines of the log are about
+        self._tasks: dict[JobId, str] = {}  # of the jobs in the newest audit events
         self._throughputs: dict[QueueName, Throughput] = {}
         self._throughputs_loaded_at = float("-inf")
         self._is_refusing = False
 
     @property
     def listeners(self) -> int:
-        """How many look on."""
+        """Number of listeners."""
         return len(self._listeners)
 
     @contextmanager
     def listen(self, feed_filter: FeedFilter, after: int | None = None) -> Iterator[FeedListener]:
-        """Look on while the block lasts."""
+        """Listen while the block lasts."""
         listener = FeedListener(feed_filter, after)
         if self._is_refusing:
             listener.is_over.set()
         self._listeners.add(listener)
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="forebay-watching")
+            self._task = asyncio.create_task(self._run(), name="forebay-event-feed")
         self._wake_event.set()
         try:
             yield listener
@@ -193,14 +191,14 @@ class EventFeed:
             self._wake_event.set()
 
     def end_streams(self) -> None:
-        """Let everybody go, and nobody in: a stop is near."""
+        """Drop all listeners, now and from now on: a stop is near."""
         self._is_refusing = True
         for listener in self._listeners:
             listener.is_over.set()
         self._wake_event.set()
 
     async def stop(self) -> None:
-        """Look no more. Stopping twice, or before the start, is fine."""
+        """End the polls. May be called twice, or before the start."""
         self.end_streams()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -212,23 +210,23 @@ class EventFeed:
                 self._wake_event.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(POLL_SECONDS):
-                        await self._wake_event.wait()  # somebody has come or gone
+                        await self._wake_event.wait()  # a listener has come or gone
         finally:
             self._task = None
 
     async def _tick(self) -> None:
         try:
-            asks_for_tasks = any(listener.needs_tasks for listener in self._listeners)
-            seen = await self._pool.read_for_polling(partial(self._load_state, asks_for_tasks))
+            needs_tasks = any(listener.needs_tasks for listener in self._listeners)
+            state = await self._pool.read_for_polling(partial(self._load_state, needs_tasks))
         except ForebayError as error:
             self._notify_all(FeedMessage("problem", problem_of(error), 0))
             return
         except Exception:
-            # Everybody who looks on depends on this loop, so whatever it was costs one turn only.
-            logger.exception("a look for those who look on went wrong; it is tried again")
+            # All listeners depend on this loop, so an error of any kind ends one tick only.
+            logger.exception("a poll of the event feed failed; it is tried again")
             return
         for listener in list(self._listeners):
-            listener.send_changes(seen)
+            listener.send_changes(state)
 
     def _notify_all(self, message: FeedMessage) -> None:
         for listener in list(self._listeners):
@@ -240,26 +238,26 @@ class EventFeed:
         names = [queue.name for queue in queues]
         counts = reader.counts(names) if names else {}
         self._load_throughputs(reader, [name for name in names if counts[name].pending])
-        lines = list(reversed(reader.audit(limit=MAX_EVENTS)))
+        events = list(reversed(reader.audit(limit=MAX_EVENTS)))
         if needs_tasks:
-            self._load_tasks(reader, lines)
+            self._load_tasks(reader, events)
         return FeedState(
             queues={
                 queue.name: queue_view(queue, counts[queue.name], self._throughputs.get(queue.name))
                 for queue in queues
             },
             workers=[worker_view(worker, now) for worker in reader.workers()],
-            events=lines,
+            events=events,
             tasks=self._tasks,
         )
 
     def _load_tasks(self, reader: Reader, events: Sequence[tuple[int, Event]]) -> None:
-        """A line does not say of which task its job is: that is looked up once for each job, and only while
-        somebody wants to know. Of one that is gone nobody can say."""
+        """Load the task of each job in `events`, once per job. An event does not name it, and a deleted job
+        has none."""
         ids = dict.fromkeys(event.job_id for _, event in events if event.job_id is not None)
         known = {job_id: task for job_id, task in self._tasks.items() if job_id in ids}
         found = reader.job_states([job_id for job_id in ids if job_id not in known])
-        self._tasks = known | {fate.id: fate.task for fate in found if fate is not None}
+        self._tasks = known | {state.id: state.task for state in found if state is not None}
 
     def _load_throughputs(self, reader: Reader, queues: Sequence[QueueName]) -> None:
         at = self._pool.clock.monotonic()

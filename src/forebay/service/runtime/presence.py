@@ -1,4 +1,4 @@
-"""Consumers that are active at this server, by queue. Used on the event loop alone."""
+"""Active consumers at this server, by queue. For the event loop only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from forebay.domain.job import QueueName
 
 
 class Presence:
-    """Counts claims and streams that are under way, and notes the most at one moment. Clients have no
-    identity here, so that a client with three claims at once is three consumers."""
+    """Counter of claims and streams in flight, with their peak. Clients have no identity here, so a client
+    with three concurrent claims counts as three consumers."""
 
     def __init__(self) -> None:
         self._active: Counter[QueueName] = Counter()
@@ -19,7 +19,7 @@ class Presence:
 
     @contextmanager
     def track(self, queues: Iterable[QueueName]) -> Iterator[None]:
-        """A client asks these queues for jobs while the block lasts."""
+        """Count a consumer of these queues while the block lasts."""
         named = tuple(queues)
         for queue in named:
             self._active[queue] += 1
@@ -33,11 +33,11 @@ class Presence:
                     del self._active[queue]
 
     def record(self, queue: QueueName, consumers: int = 1) -> None:
-        """At least so many consumers of the queue are active: one has renewed or settled a lease."""
+        """Record at least this many consumers: a client has renewed or settled a lease of the queue."""
         if consumers > self._peaks.get(queue, 0):
             self._peaks[queue] = consumers
 
     def take_peaks(self) -> dict[QueueName, int]:
-        """The most consumers of each queue since the last call."""
-        most, self._peaks = self._peaks, dict(self._active)
-        return most
+        """Return the peak of each queue since the last call."""
+        peaks, self._peaks = self._peaks, dict(self._active)
+        return peaks

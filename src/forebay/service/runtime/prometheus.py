@@ -1,4 +1,4 @@
-"""Metrics in the text form that Prometheus reads. Lengths of time are in seconds here, as it wants them."""
+"""Metrics in the text format of Prometheus, with durations in seconds."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ Family = tuple[str, str, str, Iterator[Sample]]
 
 
 def exposition(stats: Iterable[QueueStats], totals: Mapping[QueueName, QueueTotals]) -> str:
-    """All metrics of these queues."""
+    """Return all metrics of these queues."""
     return _format_families(_queue_families(list(stats), totals))
 
 
 def worker_metrics(workers: Sequence[WorkerInfo], schedules: Sequence[Schedule], now: int) -> str:
-    """How workers and schedules do."""
+    """Return the metrics of workers and schedules."""
     return _format_families(_worker_families(workers, schedules, now))
 
 
 def request_metrics(requests: RequestStats, can_see: Callable[[QueueName], bool]) -> str:
-    """How requests to this process went; what was refused of queues that somebody may see."""
+    """Return the metrics of requests to this process; rate limits only of visible queues."""
     return _format_families(_request_families(requests, can_see))
 
 
@@ -56,15 +56,15 @@ def _format_sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 def _queue_families(stats: list[QueueStats], totals: Mapping[QueueName, QueueTotals]) -> Iterator[Family]:
     yield (
-        *("tasks_enqueued_total", "counter", "Jobs that have ever come."),
+        *("tasks_enqueued_total", "counter", "Jobs accepted since the queue was created."),
         (("", {"queue": queue}, one.accepted) for queue, one in totals.items() if one.accepted is not None),
     )
     yield (
-        *("tasks_dequeued_total", "counter", "Jobs that were claimed, once for each attempt."),
+        *("tasks_dequeued_total", "counter", "Claims, one for each attempt."),
         (("", {"queue": queue}, one.count(MetricEvent.CLAIMED)) for queue, one in totals.items()),
     )
     yield (
-        *("tasks_completed_total", "counter", "Jobs that have ended, by how."),
+        *("tasks_completed_total", "counter", "Jobs that have ended, by state."),
         (
             ("", {"queue": queue, "status": end.value}, one.count(end))
             for queue, one in totals.items()
@@ -111,7 +111,7 @@ def _gauge_families(stats: list[QueueStats]) -> Iterator[Family]:
         *(
             "active_consumers",
             "gauge",
-            "Workers that serve the queue, loops of programs and clients that claim.",
+            "Workers, consumer loops and clients that claim from the queue.",
         ),
         (("", {"queue": one.queue}, one.consumers) for one in stats),
     )
@@ -130,8 +130,8 @@ def _request_families(requests: RequestStats, can_see: Callable[[QueueName], boo
         *("api_request_duration_seconds", "histogram", "How long requests took until their answer began."),
         (
             sample
-            for route, took in requests.latencies.items()
-            for sample in _latency_samples(route._asdict(), took)
+            for route, histogram in requests.latencies.items()
+            for sample in _latency_samples(route._asdict(), histogram)
         ),
     )
     yield (
@@ -167,22 +167,26 @@ def _worker_families(
 ) -> Iterator[Family]:
     alive = [one for one in workers if one.heartbeat_status(now) is not HeartbeatStatus.DEAD]
     fresh = sum(now - one.heartbeat_at < FRESH_MS for one in workers)
-    yield "workers", "gauge", "Workers that are alive.", iter([("", {}, len(alive))])
+    yield "workers", "gauge", "Live workers.", iter([("", {}, len(alive))])
     yield (
-        *("worker_health", "gauge", "Share of workers with a beat less than a minute old; 1 without any."),
+        *(
+            "worker_health",
+            "gauge",
+            "Ratio of workers with a heartbeat less than a minute old; 1 without workers.",
+        ),
         iter([("", {}, fresh / len(workers) if workers else 1.0)]),
     )
     yield (
-        *("workers_memory_bytes", "gauge", "Memory of all worker processes that are alive."),
+        *("workers_memory_bytes", "gauge", "Memory of all live worker processes."),
         iter([("", {}, sum(one.memory or 0 for one in alive))]),
     )
     yield (
-        *("workers_cpu_cores", "gauge", "How many cores all worker processes that are alive take."),
+        *("workers_cpu_cores", "gauge", "CPU cores used by all live worker processes."),
         iter([("", {}, sum(one.cpu or 0.0 for one in alive))]),
     )
-    yield "schedules", "gauge", "Schedules, paused ones too.", iter([("", {}, len(schedules))])
+    yield "schedules", "gauge", "Schedules, including paused ones.", iter([("", {}, len(schedules))])
     yield (
-        *("schedule_runs", "gauge", "Runs so far of the schedules there are: enqueued, skipped, failed."),
+        *("schedule_runs", "gauge", "Runs of the present schedules: enqueued, skipped, failed."),
         (
             ("", {"status": status}, sum(getattr(one, field) for one in schedules))
             for status, field in _RUNS.items()

@@ -1,7 +1,7 @@
-"""How long the requests of this process took to answer, and which went wrong: for whoever watches over it.
+"""Request statistics of this process: latencies and errors, for monitoring.
 
-Counted in memory, for each endpoint and never for each path: nobody can make it grow by asking for something
-else. Servers know nothing of each other; a Prometheus server asks each of them and adds up.
+They are counted in memory by endpoint, never by path, so that no client can make them grow. Servers do not
+share them; Prometheus scrapes each server and adds up.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ OTHER: Final = "other"
 
 
 class RequestRoute(NamedTuple):
-    """What was asked for: an endpoint as the reference names it, and a method; that of gRPC is its name."""
+    """Endpoint as the reference names it, with its HTTP method; for gRPC, the name of the method."""
 
     endpoint: str
     method: str
 
 
 class LatencyHistogram:
-    """How long requests of one kind took: so many within each bound, and beyond the last."""
+    """Latencies of one route: counts per bucket."""
 
     __slots__ = ("counts", "seconds")
 
@@ -36,12 +36,12 @@ class LatencyHistogram:
         self.seconds: float = 0.0
 
     def cumulative_counts(self) -> Iterator[tuple[str, int]]:
-        """How many took at most so many seconds."""
+        """Return for each bound how many requests took at most so long."""
         return zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), accumulate(self.counts), strict=True)
 
 
 class RequestStats:
-    """All of one process. On its event loop alone."""
+    """Statistics of one process. For its event loop only."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -50,24 +50,24 @@ class RequestStats:
         self.rate_limited: Counter[str] = Counter()  # by queue
 
     def record_response(self, route: RequestRoute, started_at: float) -> None:
-        """The answer to this begins now."""
+        """Count a response that starts now."""
         seconds = self.clock.monotonic() - started_at
-        took = self.latencies[route]
-        took.counts[bisect_left(BOUNDS, seconds)] += 1
-        took.seconds += seconds
+        histogram = self.latencies[route]
+        histogram.counts[bisect_left(BOUNDS, seconds)] += 1
+        histogram.seconds += seconds
 
     def record_error(self, route: RequestRoute, status: str) -> None:
-        """It was answered, or its answer has ended, with a problem of this status."""
+        """Count a response that was, or ended with, a problem of this status."""
         self.errors[route.endpoint, status] += 1
 
     def record_rate_limits(self, *errors: ForebayError) -> None:
-        """New jobs of one request were refused for these reasons."""
+        """Count the queues whose rate has refused jobs of one request."""
         self.rate_limited.update({error.queue for error in errors if isinstance(error, RateLimited)})
 
 
 class EndpointMatcher:
-    """Finds the endpoint that a path is for. Static ones are found at once; those with places for names by
-    the number of their parts, of which there are few."""
+    """Lookup of the endpoint of a path. Static endpoints are found at once, templates by their number of
+    segments."""
 
     def __init__(self, templates: Iterable[str]) -> None:
         self._static: set[str] = set()
@@ -82,8 +82,8 @@ class EndpointMatcher:
     def match(self, path: str) -> str:
         if path in self._static:
             return path
-        asked = path.split("/")
-        for template, parts in self._templates.get(len(asked), ()):
-            if all(part is None or part == one for part, one in zip(parts, asked, strict=True)):
+        segments = path.split("/")
+        for template, parts in self._templates.get(len(segments), ()):
+            if all(part in (None, segment) for part, segment in zip(parts, segments, strict=True)):
                 return template
         return OTHER

@@ -1,4 +1,4 @@
-"""Readiness: whether the store answers, looked up once a second for all who ask."""
+"""Readiness check: whether the store answers, checked at most once a second."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StoreCheck:
-    """Looks at the store, and lets all callers of the next second share the answer.
+    """Probe of the store whose result is shared by all callers of the next second.
 
-    Callers need no key: they cost the store one look a second, however many they are. They are not told the
-    reason, which may name the store's host and path; the log is.
+    Callers need no key, and cost the store one probe a second, however many they are. The answer does not
+    give the reason, which may name the store's host and path; the log does.
     """
 
     def __init__(self, probe: Callable[[], Awaitable[object]], clock: Clock) -> None:
         self._probe = probe
         self._clock = clock
-        self._under_way: asyncio.Future[bool] | None = None
+        self._in_flight: asyncio.Future[bool] | None = None
         self._fresh_until = 0.0
         self._is_away = False
 
     async def __call__(self) -> None:
         """Raise StoreUnavailable if the store does not answer."""
         now = self._clock.monotonic()
-        found = self._under_way
-        # Nothing is awaited between this look and the assignment, so two callers do not both begin.
-        if found is None or (found.done() and now >= self._fresh_until):
-            found = self._under_way = asyncio.ensure_future(self._check())
+        check = self._in_flight
+        # There is no await between this test and the assignment, so two callers do not both start a probe.
+        if check is None or (check.done() and now >= self._fresh_until):
+            check = self._in_flight = asyncio.ensure_future(self._check())
             self._fresh_until = now + CHECK_SECONDS
-        # Shielded: a caller that leaves must not end the look that other callers wait for.
-        if not await asyncio.shield(found):
+        # Shielded: a caller that leaves must not cancel the probe that other callers wait for.
+        if not await asyncio.shield(check):
             raise StoreUnavailable("the store does not answer")
 
     async def _check(self) -> bool:

@@ -1,5 +1,5 @@
-"""How many jobs each stream has out. What is settled at this server makes room at once; what is settled at
-another one, or lost, when somebody looks."""
+"""Windows of streams: the unsettled leases of each stream. A settlement at this server makes room at once. A
+settlement at another server, or a lost lease, is noticed by a periodic check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.domain.lease import Lease
 
 
 class StreamWindow:
-    """The leases that one stream has handed out and that have not ended, as far as is known here."""
+    """Leases that one stream has handed out and that have not ended, as far as this server knows."""
 
     def __init__(self, size: int, streams: dict[Lease, StreamWindow]) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class StreamWindow:
 
     @property
     def room(self) -> int:
-        """How many more it may have."""
+        """Number of further jobs that the stream may have."""
         return self._size - len(self._leases)
 
     @property
@@ -28,25 +28,25 @@ class StreamWindow:
         return list(self._leases)
 
     def add(self, leases: Iterable[Lease]) -> None:
-        """These were handed out."""
+        """Add leases that were handed out."""
         for lease in leases:
             self._leases[lease] = None
             self._streams[lease] = self
 
     def retain(self, running: Set[Lease]) -> None:
-        """Forget all but these."""
+        """Remove all leases but these."""
         for lease in self.leases:
             if lease not in running:
                 self.remove(lease)
 
     def remove(self, lease: Lease) -> None:
-        """This one has ended."""
+        """Remove a lease that has ended."""
         self._leases.pop(lease, None)
         self._streams.pop(lease, None)
         self._changed.set()
 
     async def wait_for_change(self, seconds: float) -> bool:
-        """Wait until one has ended; whether that was so in time."""
+        """Wait until a lease ends; return false after this time."""
         self._changed.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -56,21 +56,21 @@ class StreamWindow:
 
 
 class StreamWindows:
-    """The windows of all streams of this server."""
+    """Windows of all streams of this server."""
 
     def __init__(self) -> None:
         self._streams: dict[Lease, StreamWindow] = {}
 
     def open(self, size: int) -> StreamWindow:
-        """A window for a new stream."""
+        """Return a window for a new stream."""
         return StreamWindow(size, self._streams)
 
     def close(self, window: StreamWindow) -> None:
-        """Its stream is over; the leases that it has out are still their holder's."""
+        """Forget an ended stream; its leases stay with their holder."""
         window.retain(set())
 
     def remove_ended(self, leases: Iterable[Lease]) -> None:
-        """These attempts are over."""
+        """Remove the leases of ended attempts."""
         for lease in leases:
             if (window := self._streams.get(lease)) is not None:
                 window.remove(lease)

@@ -1,4 +1,4 @@
-"""Group commit for coroutines: what comes while a call is under way goes together into the next one."""
+"""Group commit for coroutines: items that come during a call go together into the next one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Answer = TypeVar("Answer")
 
 
 class WriteBatcher(Generic[Item, Answer]):
-    """Takes items one by one and works on all that are there. Nothing waits for a timer.
+    """Batcher that calls `work` with all queued items at once, without a timer.
 
-    `work` answers each item, in order; what it raises is for all of them. An item whose coroutine was
-    cancelled is worked on all the same: it may be under way already, and nobody could say.
+    `work` returns a result for each item, in order; an exception of it is the result of all. An item whose
+    coroutine was cancelled is processed all the same, because it may be in flight already.
     """
 
     def __init__(self, work: Callable[[list[Item]], Awaitable[Sequence[Answer | Exception]]]) -> None:
@@ -41,7 +41,7 @@ class WriteBatcher(Generic[Item, Answer]):
         answers: Sequence[Answer | Exception]
         try:
             answers = await self._work([item for item, _ in batch])
-        except Exception as exc:  # whatever it is, it is the answer: somebody waits for each of these
+        except Exception as exc:  # an error of any kind is the result of every waiting item
             answers = [exc] * len(batch)
         for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():

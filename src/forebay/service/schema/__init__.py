@@ -1,1 +1,2 @@
-"""The shapes of requests and answers, version 1. Instants are ISO texts in UTC, lengths end in `_seconds`."""
+"""Structs of requests and responses, version 1. Instants are ISO texts in UTC, durations end in
+`_seconds`."""
