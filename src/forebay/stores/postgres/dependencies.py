@@ -1,8 +1,8 @@
 """Dependency outbox: propagate job ends to dependants, in transactions of its own.
 
 The transaction that ends a job adds an outbox entry. The same handle propagates it right after; if it does
-not come to that, a promotion does. It is another transaction on purpose. Two batches that end at once may release
-the same jobs, and would wait for each other with locks on their ended jobs.
+not come to that, a promotion does. It is another transaction on purpose. Two batches that end at once may
+release the same jobs, and would wait for each other with locks on their ended jobs.
 """
 
 from __future__ import annotations

@@ -273,8 +273,8 @@ def _has_spare_slots(
 ) -> bool:
     """Return whether other workers may use a released slot, though as many jobs have started as have ended.
 
-    That is so if an unparked job was not claimed, or if jobs wait for the slot in another queue. It is also so
-    if the queue of an ended job has a limit of its own.
+    That is so if an unparked job was not claimed, or if jobs wait for the slot in another queue. It is also
+    so if the queue of an ended job has a limit of its own.
     """
     if any(job_id not in claimed_jobs for unparked in tx.unparked for (job_id,) in unparked):
         return True

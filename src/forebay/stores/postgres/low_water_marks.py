@@ -1,7 +1,7 @@
 """Low-water marks: values below which the scans of maintenance tasks find nothing.
 
-While another transaction holds back vacuum, the low end of every scanned index is full of dead entries. A scan
-from there would read all of them; a low-water mark skips them.
+While another transaction holds back vacuum, the low end of every scanned index is full of dead entries. A
+scan from there would read all of them; a low-water mark skips them.
 
 A mark is a hint, stored in `maintenance` so that all programs share it. It is used only where scans without
 it are costly: as long as they are cheap, no mark is stored and every scan is a full one. No row is missed for
