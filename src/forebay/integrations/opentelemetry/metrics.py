@@ -1,15 +1,15 @@
-"""Metrics of jobs with OpenTelemetry: what was enqueued, claimed and settled, how long it waited and ran.
+"""Metrics of jobs with OpenTelemetry: jobs enqueued, claimed and settled, and how long they waited and ran.
 
     measure(app)  # after the meter provider was set, and before anything is enqueued
 
-Names and units are those of the conventions for messaging where these have one; others begin with
-`forebay.`. What goes wrong with them is logged once, and harms no job.
+Names and units follow OpenTelemetry's conventions for messaging where these have one; others begin with
+`forebay.`. Errors in metrics are logged once, and harm no job.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter as Tallies
+from collections import Counter as CountMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -40,14 +40,14 @@ from forebay.telemetry.observers import SettledAttempt
 if TYPE_CHECKING:
     from forebay.domain.schedule_runs import ScheduleAdvance
 
-# As the conventions for messaging have them, and further ones for jobs that take long.
+# As in the conventions for messaging, and further ones for jobs that take long.
 BOUNDARIES: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 LONG_BOUNDARIES: Final = (*BOUNDARIES, 30, 60, 300, 900, 3_600)
-# Whoever collects more often than that is told what was seen the last time.
+# A collector that collects more often gets the values of the last time.
 REFRESH_SECONDS: Final = 10.0
 MAX_ERROR_TYPES: Final = 100
 MAX_ERROR_TYPE: Final = 100
-OTHER: Final = "_OTHER"  # what the conventions call the rest
+OTHER: Final = "_OTHER"  # the name of the conventions for the rest
 SHOWN_STATES: Final = (
     JobState.SCHEDULED,
     JobState.BLOCKED,
@@ -64,8 +64,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def measure(app: Forebay, meter_provider: otel.MeterProvider | None = None, *, gauges: bool = True) -> None:
-    """Measure all that this app enqueues and runs. With `gauges` the store is asked, when metrics are
-    collected and every ten seconds at most, how many jobs and workers there are."""
+    """Measure all that this app enqueues and runs. With `gauges` jobs and workers are counted in the store
+    when metrics are collected, at most every ten seconds."""
     if getattr(app.engine, "is_measured", False):
         raise ConfigError("this app is measured already")
     meter = otel.get_meter("forebay", meter_provider=meter_provider)
@@ -79,8 +79,8 @@ def measure(app: Forebay, meter_provider: otel.MeterProvider | None = None, *, g
 
 
 class _AttributeSets:
-    """The attributes of series. Their number is bounded, since each is kept until the program ends: of too
-    many tasks, or types of errors, the later ones are one."""
+    """The attributes of series. Their number is bounded, since each is kept until the program ends: beyond a
+    limit, further tasks or types of errors share one."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -88,18 +88,18 @@ class _AttributeSets:
         self._errors: set[str] = set()
 
     def series(self, queue: str, task: str) -> Attributes:
-        found = self._series.get((queue, task))
-        return self._add_series(queue, task) if found is None else found
+        attributes = self._series.get((queue, task))
+        return self._add_series(queue, task) if attributes is None else attributes
 
     def _add_series(self, queue: str, task: str) -> Attributes:
         with uninterrupted, self._lock:
             task = task if len(self._series) < MAX_SERIES else OTHER
-            made = {
+            attributes = {
                 "messaging.system": "forebay",
                 "messaging.destination.name": queue,
                 "forebay.task": task,
             }
-            return self._series.setdefault((queue, task), made)
+            return self._series.setdefault((queue, task), attributes)
 
     def error(self, name: str) -> str:
         name = name[:MAX_ERROR_TYPE]
@@ -112,11 +112,11 @@ class _AttributeSets:
 
 
 class Instruments:
-    """What one program counts and times; an observer of its workers and consumers. Any thread may use it."""
+    """Counters and timers of one program; an observer of its workers and consumers. Any thread may use it."""
 
     def __init__(self, meter: Meter) -> None:
         self._attribute_sets = _AttributeSets()
-        self._safe_calls = SafeCalls(logger, "metrics of jobs are lost; this is said once")
+        self._safe_calls = SafeCalls(logger, "metrics of jobs are lost; this is logged once")
         self._sent = _counter(meter, "messaging.client.sent.messages", "{message}", "Jobs enqueued.")
         self._sending = _histogram(
             meter, "messaging.client.operation.duration", BOUNDARIES, "Calls of the store that enqueue."
@@ -135,24 +135,24 @@ class Instruments:
     # Enqueue
 
     def on_enqueued(self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult], seconds: float) -> None:
-        """These were answered like this, by a call that took so long."""
+        """Count jobs by the store's answer, and record the duration of the call."""
         with self._safe_calls():
-            tallies: Tallies[tuple[str, str, str]] = Tallies()
+            counts: CountMap[tuple[str, str, str]] = CountMap()
             for job, receipt in zip(jobs, receipts, strict=True):
                 if receipt.error is not None:
-                    tallies[
+                    counts[
                         job.queue, job.task, self._attribute_sets.error(type(receipt.error).__qualname__)
                     ] += 1
-                elif receipt.is_new:  # a key that is taken is answered by the job that holds it
-                    tallies[job.queue, job.task, ""] += 1
-            self._count_sent(tallies)
+                elif receipt.is_new:  # a taken key is answered with the job that holds it
+                    counts[job.queue, job.task, ""] += 1
+            self._count_sent(counts)
             self._time_sending(jobs, seconds)
 
     def on_enqueue_failed(self, jobs: Sequence[NewJob], error: BaseException, seconds: float) -> None:
-        """None of these was stored, as far as anybody knows."""
+        """Count jobs that were not stored, as far as is known."""
         with self._safe_calls():
             kind = self._attribute_sets.error(type(error).__qualname__)
-            self._count_sent(Tallies((job.queue, job.task, kind) for job in jobs))
+            self._count_sent(CountMap((job.queue, job.task, kind) for job in jobs))
             self._time_sending(jobs, seconds, kind)
 
     def _count_sent(self, counts: Mapping[tuple[str, str, str], int]) -> None:
@@ -160,58 +160,62 @@ class Instruments:
             self._sent.add(count, self._operation(queue, task, "enqueue", "send", error))
 
     def _time_sending(self, jobs: Sequence[NewJob], seconds: float, error: str = "") -> None:
-        # One call may be about jobs of several tasks, and is recorded once for each of them.
+        # One call may have jobs of several tasks, and is recorded once for each task.
         for queue, task in {(job.queue, job.task) for job in jobs}:
             self._sending.record(seconds, self._operation(queue, task, "enqueue", "send", error))
 
     def on_fired(self, moves: Sequence[ScheduleAdvance], answers: Sequence[FireResult]) -> None:
-        """Schedules have made jobs."""
+        """Count the jobs of schedule runs."""
         with self._safe_calls():
-            tallies: Tallies[tuple[str, str, str]] = Tallies()
+            counts: CountMap[tuple[str, str, str]] = CountMap()
             for move, answer in zip(moves, answers, strict=True):
-                enqueued = {one.planned_at for one in answer.runs if one.status is ScheduleRunStatus.ENQUEUED}
-                tallies.update(
+                enqueued = {run.planned_at for run in answer.runs if run.status is ScheduleRunStatus.ENQUEUED}
+                counts.update(
                     (run.job.queue, run.job.task, "") for run in move.runs if run.planned_at in enqueued
                 )
-            self._count_sent(tallies)
+            self._count_sent(counts)
 
     # Claim, run, settle
 
     def on_claimed(self, jobs: Sequence[Job]) -> None:
         with self._safe_calls():
-            for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
+            for (queue, task), count in CountMap((job.queue, job.task) for job in jobs).items():
                 self._consumed.add(count, self._operation(queue, task, "claim", "receive"))
             for job in jobs:
                 due_at = max(job.run_at, job.ready_at)
                 waited = max(0, (job.started_at or due_at) - due_at) / 1_000
                 self._waiting.record(waited, self._attribute_sets.series(job.queue, job.task))
 
-    def on_settled(self, ends: Sequence[SettledAttempt]) -> None:
+    def on_settled(self, attempts: Sequence[SettledAttempt]) -> None:
         with self._safe_calls():
-            settled: Tallies[tuple[str, ...]] = Tallies()
-            retried: Tallies[tuple[str, str]] = Tallies()
-            for job, end, seconds in ends:
-                error = self._attribute_sets.error(end.error.type) if end.error is not None else ""
-                settled[job.queue, job.task, end.outcome, end.state, error] += 1
-                if MetricEvent.RETRIED in metric_events(end.outcome, end.state):
+            settled: CountMap[tuple[str, ...]] = CountMap()
+            retried: CountMap[tuple[str, str]] = CountMap()
+            for job, settlement, seconds in attempts:
+                error = (
+                    self._attribute_sets.error(settlement.error.type) if settlement.error is not None else ""
+                )
+                settled[job.queue, job.task, settlement.outcome, settlement.state, error] += 1
+                if MetricEvent.RETRIED in metric_events(settlement.outcome, settlement.state):
                     retried[job.queue, job.task] += 1
                 if seconds is not None:
-                    how = self._operation(job.queue, job.task, "run", "process", error)
-                    self._running.record(seconds, how)
-                if end.follow_ups:
-                    self._count_sent(Tallies((one.queue, one.task, "") for one in end.follow_ups))
+                    attributes = self._operation(job.queue, job.task, "run", "process", error)
+                    self._running.record(seconds, attributes)
+                if settlement.follow_ups:
+                    self._count_sent(
+                        CountMap((follow_up.queue, follow_up.task, "") for follow_up in settlement.follow_ups)
+                    )
             self._count_settled(settled)
             for (queue, task), count in retried.items():
                 self._retried.add(count, self._attribute_sets.series(queue, task))
 
     def _count_settled(self, counts: Mapping[tuple[str, ...], int]) -> None:
-        for (queue, task, ending, state, error), count in counts.items():
-            how = self._operation(queue, task, "settle", "settle", error)
-            self._settled.add(count, {**how, "forebay.ending": ending, "forebay.state": state})
+        for (queue, task, outcome, state, error), count in counts.items():
+            attributes = self._operation(queue, task, "settle", "settle", error)
+            self._settled.add(count, {**attributes, "forebay.ending": outcome, "forebay.state": state})
 
     def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         with self._safe_calls():
-            for (queue, task), count in Tallies((job.queue, job.task) for job in jobs).items():
+            for (queue, task), count in CountMap((job.queue, job.task) for job in jobs).items():
                 self._lost.add(count, self._attribute_sets.series(queue, task))
 
     def _operation(self, queue: str, task: str, name: str, kind: str, error: str = "") -> Attributes:
@@ -220,12 +224,12 @@ class Instruments:
 
 
 class Gauges:
-    """How many jobs and workers there are. All of them share a look at the store."""
+    """Numbers of jobs and workers. All gauges share one query of the store."""
 
     def __init__(self, meter: Meter, app: Forebay) -> None:
         self._app = app
         self._lock = Lock()
-        self._snapshot: tuple[dict[str, Counts], Tallies[str]] | None = None
+        self._snapshot: tuple[dict[str, Counts], CountMap[str]] | None = None
         self._refresh_at = 0.0
         meter.create_observable_gauge(
             "forebay.queue.jobs", [self._jobs], "{job}", "Jobs in the store, by queue and state."
@@ -253,8 +257,8 @@ class Gauges:
         _queues, workers = self._refresh() or (None, {})
         return [Observation(count, {"forebay.state": state}) for state, count in workers.items()]
 
-    def _refresh(self) -> tuple[dict[str, Counts], Tallies[str]] | None:
-        """What the store says; nothing while it cannot be asked."""
+    def _refresh(self) -> tuple[dict[str, Counts], CountMap[str]] | None:
+        """Return the latest numbers; None while the store is unavailable."""
         with uninterrupted, self._lock:
             now = self._app.clock.monotonic()
             if now < self._refresh_at:
@@ -263,14 +267,17 @@ class Gauges:
             try:
                 self._snapshot = self._app.client.read(_load_snapshot)
             except StoreError as exc:
-                # No warning: whoever needs the store says so, and at the end of a program it is closed.
+                # No warning: callers that need the store report its error, and at the end of a program it is
+                # closed.
                 logger.info("jobs and workers cannot be counted now: %s", exc)
             return self._snapshot
 
 
-def _load_snapshot(reader: Reader) -> tuple[dict[str, Counts], Tallies[str]]:
+def _load_snapshot(reader: Reader) -> tuple[dict[str, Counts], CountMap[str]]:
     now, workers = reader.now(), reader.workers()
-    alive = Tallies(_state(one) for one in workers if one.heartbeat_status(now) is not HeartbeatStatus.DEAD)
+    alive = CountMap(
+        _state(worker) for worker in workers if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD
+    )
     return {str(queue): counts for queue, counts in reader.counts().items()}, alive
 
 
@@ -279,7 +286,7 @@ def _state(worker: WorkerInfo) -> str:
 
 
 class MeasuredEngine(Delegate[Instruments]):
-    """Opens handles that count what is enqueued."""
+    """Opens handles that count enqueued jobs."""
 
     is_measured = True
 
@@ -291,26 +298,26 @@ class MeasuredEngine(Delegate[Instruments]):
         return cast(Store, MeasuredStore(self._inner.store(), self._recorder, self._clock))
 
     def insert_tx(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        with _time_insert(self._recorder, self._clock, jobs) as tell:
-            return tell(self._inner.insert_tx(connection, jobs, **options))
+        with _time_insert(self._recorder, self._clock, jobs) as count:
+            return count(self._inner.insert_tx(connection, jobs, **options))
 
     async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[InsertResult]:
-        with _time_insert(self._recorder, self._clock, jobs) as tell:
-            return tell(await self._inner.insert_tx_async(connection, jobs, **options))
+        with _time_insert(self._recorder, self._clock, jobs) as count:
+            return count(await self._inner.insert_tx_async(connection, jobs, **options))
 
 
 class MeasuredStore(Delegate[Instruments]):
-    """The write side: what was enqueued. Workers and consumers tell of the rest."""
+    """The write side: enqueued jobs. Workers and consumers report the rest."""
 
     def __init__(self, inner: Any, instruments: Instruments, clock: Clock) -> None:
         super().__init__(inner, instruments)
         self._clock = clock
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        with _time_insert(self._recorder, self._clock, jobs) as tell:
-            return tell(self._inner.insert(jobs, **options))
+        with _time_insert(self._recorder, self._clock, jobs) as count:
+            return count(self._inner.insert(jobs, **options))
 
     def fire_schedules(self, moves: Sequence[ScheduleAdvance]) -> list[FireResult]:
         answers: list[FireResult] = self._inner.fire_schedules(moves)
@@ -322,16 +329,16 @@ class MeasuredStore(Delegate[Instruments]):
 def _time_insert(
     instruments: Instruments, clock: Clock, jobs: Sequence[NewJob]
 ) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
-    began = clock.monotonic()
+    started_at = clock.monotonic()
 
     def tell(receipts: list[InsertResult]) -> list[InsertResult]:
-        instruments.on_enqueued(jobs, receipts, clock.monotonic() - began)
+        instruments.on_enqueued(jobs, receipts, clock.monotonic() - started_at)
         return receipts
 
     try:
         yield tell
     except Exception as exc:
-        instruments.on_enqueue_failed(jobs, exc, clock.monotonic() - began)
+        instruments.on_enqueue_failed(jobs, exc, clock.monotonic() - started_at)
         raise
 
 

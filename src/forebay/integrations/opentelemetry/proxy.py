@@ -1,4 +1,4 @@
-"""What stands before an engine, or before one of its handles."""
+"""Delegation to an engine, or to one of its handles."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RecorderT = TypeVar("RecorderT")
 
 
 class Delegate(Generic[RecorderT]):
-    """Passes on whatever it does not do itself."""
+    """Passes on every attribute that it does not define itself."""
 
     def __init__(self, inner: Any, recorder: RecorderT) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Code of somebody else's that runs in our calls: what it raises may cost spans or figures, and no job."""
+"""Calls of third-party code inside a job: an exception there may cost spans or metrics, but no job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from forebay.interrupts import uninterrupted
 
 
 class SafeCalls:
-    """Lets nothing through that is raised within it, and logs the first of it. Any thread may use it.
+    """Suppresses exceptions of the block, and logs the first one. Any thread may use it.
 
-    That code takes locks of its own (a span processor, an instrument), so it is not interrupted either.
+    Third-party code takes locks of its own (a span processor, an instrument), so it is not interrupted
+    either.
     """
 
     def __init__(self, logger: logging.Logger, message: str) -> None:
@@ -33,5 +34,5 @@ class SafeCalls:
 
     def _is_first(self) -> bool:
         with uninterrupted, self._lock:
-            was_told, self._is_logged = self._is_logged, True
-        return not was_told
+            was_logged, self._is_logged = self._is_logged, True
+        return not was_logged

@@ -2,11 +2,11 @@
 
     trace(app)  # after the tracer provider was set, and before anything is enqueued
 
-The context travels in the metadata of a job as W3C writes it (`traceparent`), so whoever enqueues and whoever
-runs need not be the same program. The spans of a job hang below each other: its enqueue below whatever
-enqueued it, or below the enqueue of the job that it depends on; its claims below the enqueue; run and
-settlement below the claim. A claim of a later attempt has a link to the one before, where one process has
-made both. What goes wrong with a span is logged once, and harms no job.
+The context travels in the metadata of a job in W3C's format (`traceparent`), so producer and worker need not
+be the same program. The spans of a job are nested. Its enqueue is a child of the enqueueing code, or of the
+enqueue of the job that it depends on. Its claims are children of the enqueue; run and settlement are children
+of the claim. A claim of a later attempt has a link to the one before, if the same process made both. Errors
+in spans are logged once, and harm no job.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from forebay.stores.contract.values import InsertResult, LeaseRefusal, SettleAnd
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
-# How many jobs are remembered at most: being enqueued, running, and for others that may depend on them.
+# The most jobs that are remembered: being enqueued, running, and as parents of later jobs.
 MAX_KNOWN: Final = 10_000
 _NS: Final = 1_000_000
 _CLOCK: Final = SystemClock()
@@ -53,18 +53,19 @@ V = TypeVar("V")
 
 
 def trace(app: Forebay, tracer_provider: otel.TracerProvider | None = None) -> None:
-    """Make spans of all that this app enqueues and runs; of what it has enqueued before, only of its runs."""
+    """Create spans of all that this app enqueues and runs. Of jobs that it has enqueued before, only runs
+    have spans."""
     if getattr(app.engine, "is_traced", False):
         raise ConfigError("this app is traced already")
-    tracing = JobTracer(otel.get_tracer("forebay", tracer_provider=tracer_provider))
-    engine = cast(Engine, TracedEngine(app.engine, tracing))
-    app.client.wrap_engine(engine, tracing.start_enqueue_spans)
+    tracer = JobTracer(otel.get_tracer("forebay", tracer_provider=tracer_provider))
+    engine = cast(Engine, TracedEngine(app.engine, tracer))
+    app.client.wrap_engine(engine, tracer.start_enqueue_spans)
     app.engine = engine
-    app.middleware(tracing.trace_run)
+    app.middleware(tracer.trace_run)
 
 
 class _RecentMap(Generic[K, V]):
-    """What was put in last. Any thread may use it."""
+    """The values that were put in last. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -94,29 +95,29 @@ class JobTracer:
         self._enqueued: _RecentMap[JobId, SpanContext] = _RecentMap()
         self._attempts: _RecentMap[JobId, SpanContext] = _RecentMap()  # the newest claim
         self._claimed: _RecentMap[Lease, SpanContext] = _RecentMap()
-        self._safe_calls = SafeCalls(logger, "spans of jobs are lost; this is said once")
+        self._safe_calls = SafeCalls(logger, "spans of jobs are lost; this is logged once")
 
     # Enqueue
 
     def start_enqueue_spans(
         self, jobs: Sequence[NewJob], parent_context: Context | None = None
     ) -> list[NewJob]:
-        """The jobs with the contexts of spans that begin now; `stored` or `refused` ends them. One that has a
-        context is left as it is."""
-        made: list[NewJob] = []
+        """Return the jobs with the contexts of spans that begin now; `end_enqueue_spans` or
+        `fail_enqueue_spans` ends them. A job that has a context is left as it is."""
+        traced_jobs: list[NewJob] = []
         contexts: list[SpanContext | None] = []
         for job in jobs:
-            carrying, context = job, None
+            traced, context = job, None
             if TRACEPARENT not in job.metadata:
                 with self._safe_calls():
                     span = self._start_enqueue_span(
                         job, self._parent_contexts(job.depends_on, contexts), parent_context
                     )
                     context = span.get_span_context()
-                    carrying = self._inject_context(job, span)
-            made.append(carrying)
+                    traced = self._inject_context(job, span)
+            traced_jobs.append(traced)
             contexts.append(context)
-        return made
+        return traced_jobs
 
     def _start_enqueue_span(
         self, job: NewJob, parents: Sequence[SpanContext], parent_context: Context | None
@@ -130,32 +131,34 @@ class JobTracer:
         )
 
     def _parent_contexts(
-        self, dependencies: Sequence[Dependency], before: Sequence[SpanContext | None]
+        self, dependencies: Sequence[Dependency], earlier: Sequence[SpanContext | None]
     ) -> list[SpanContext]:
-        """The contexts of those that a job depends on, as far as they are known here."""
-        found = []
-        for need in dependencies:
-            if isinstance(need.parent, int):
-                found.append(before[-need.parent] if 0 < need.parent <= len(before) else None)
+        """Return the contexts of a job's parents, as far as they are known here."""
+        contexts = []
+        for dependency in dependencies:
+            if isinstance(dependency.parent, int):
+                contexts.append(
+                    earlier[-dependency.parent] if 0 < dependency.parent <= len(earlier) else None
+                )
             else:
-                found.append(self._enqueued.get(need.parent))
-        return [one for one in found if one is not None and one.is_valid]
+                contexts.append(self._enqueued.get(dependency.parent))
+        return [context for context in contexts if context is not None and context.is_valid]
 
     def _inject_context(self, job: NewJob, span: Span) -> NewJob:
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, otel.set_span_in_context(span))
         if TRACEPARENT not in carrier:
-            return job  # nobody collects spans
+            return job  # no spans are collected
         try:
-            carrying = replace(job, metadata={**job.metadata, **carrier})
+            traced = replace(job, metadata={**job.metadata, **carrier})
         except InvalidJob:  # its own metadata leaves no room
             span.end()
             return job
         self._enqueuing.put(carrier[TRACEPARENT], span)
-        return carrying
+        return traced
 
     def end_enqueue_spans(self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult]) -> None:
-        """These have been answered like this."""
+        """End the spans of jobs that the store has answered."""
         for job, receipt in zip(jobs, receipts, strict=True):
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is None:
@@ -169,7 +172,7 @@ class JobTracer:
                 span.end()
 
     def fail_enqueue_spans(self, jobs: Sequence[NewJob], error: BaseException) -> None:
-        """None of these was stored, as far as anybody knows."""
+        """End the spans of jobs that were not stored, as far as is known."""
         for job in jobs:
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is not None:
@@ -180,7 +183,7 @@ class JobTracer:
     # Claim, run, settle
 
     def on_claimed(self, jobs: Sequence[Job], began_ns: int) -> None:
-        """These were claimed by a call that began then."""
+        """Create spans for jobs that were claimed by a call that began at `began_ns`."""
         for job in jobs:
             with self._safe_calls():
                 earlier = self._attempts.get(job.id)
@@ -197,30 +200,30 @@ class JobTracer:
                 span.end()
 
     def on_swept(self, jobs: Sequence[Job]) -> None:
-        """These were taken over from somebody who is gone, and are about to be settled."""
+        """Remember jobs that were taken over from a dead worker, and are about to be settled."""
         for job in jobs:
             with self._safe_calls():
-                brought = otel.get_current_span(_extract_context(job.metadata)).get_span_context()
-                if brought.is_valid:
-                    self._claimed.put(Lease(job.id, job.attempt), brought)
+                carried = otel.get_current_span(_extract_context(job.metadata)).get_span_context()
+                if carried.is_valid:
+                    self._claimed.put(Lease(job.id, job.attempt), carried)
 
     @contextmanager
     def trace_run(self, context: JobContext) -> Iterator[None]:
-        """Middleware: the run of a job; what it enqueues hangs below it."""
+        """Middleware: trace the run of a job. Jobs that it enqueues become children of the span."""
         job = context.job
         span = token = None
         with self._safe_calls():
             claim = self._claimed.get(Lease(job.id, job.attempt))
             span = self._tracer.start_span(
                 f"run {job.task}",
-                # An isolated process has not claimed it, and knows what the job has brought.
+                # An isolated process has not claimed the job, and only knows the context in its metadata.
                 context=_child_context(claim) if claim is not None else _extract_context(job.metadata),
                 attributes=_attributes(job),
             )
             token = attach(otel.set_span_in_context(span))
         try:
             yield
-        except (Snooze, Cancel):  # what a task asks for is no failure
+        except (Snooze, Cancel):  # a request of the task is no failure
             raise
         except BaseException as exc:
             if span is not None:
@@ -234,35 +237,41 @@ class JobTracer:
                 if span is not None:
                     span.end()
 
-    def trace_follow_ups(self, end: Settlement) -> Settlement:
-        """A settlement whose follow-ups hang below the claim of their parent."""
-        if not end.follow_ups:
-            return end
-        made = end
+    def trace_follow_ups(self, settlement: Settlement) -> Settlement:
+        """Return the settlement with follow-ups whose spans are children of their parent's claim."""
+        if not settlement.follow_ups:
+            return settlement
+        traced = settlement
         with self._safe_calls():
-            claim = self._claimed.get(Lease(end.job_id, end.attempt))
-            within = _child_context(claim) if claim is not None else None
-            made = replace(end, follow_ups=tuple(self.start_enqueue_spans(end.follow_ups, within)))
-        return made
+            claim = self._claimed.get(Lease(settlement.job_id, settlement.attempt))
+            parent_context = _child_context(claim) if claim is not None else None
+            traced = replace(
+                settlement, follow_ups=tuple(self.start_enqueue_spans(settlement.follow_ups, parent_context))
+            )
+        return traced
 
-    def on_settled(self, ends: Sequence[Settlement], refused: Sequence[LeaseRefusal], began_ns: int) -> None:
-        """These were written, but for those that were refused."""
-        lost = {one.lease: one.reason for one in refused}
-        for end in ends:
+    def on_settled(
+        self, settlements: Sequence[Settlement], refused: Sequence[LeaseRefusal], began_ns: int
+    ) -> None:
+        """Create spans for settlements, also for the refused ones."""
+        lost = {refusal.lease: refusal.reason for refusal in refused}
+        for settlement in settlements:
             with self._safe_calls():
-                self._record_settlement(end, lost.get(Lease(end.job_id, end.attempt)), began_ns)
+                self._record_settlement(
+                    settlement, lost.get(Lease(settlement.job_id, settlement.attempt)), began_ns
+                )
 
-    def _record_settlement(self, end: Settlement, refused: str | None, began_ns: int) -> None:
-        claim = self._claimed.pop(Lease(end.job_id, end.attempt))
-        self._end_follow_ups(end, is_stored=refused is None)
+    def _record_settlement(self, settlement: Settlement, refused: str | None, began_ns: int) -> None:
+        claim = self._claimed.pop(Lease(settlement.job_id, settlement.attempt))
+        self._end_follow_ups(settlement, is_stored=refused is None)
         span = self._tracer.start_span(
-            f"settle {end.state}",
+            f"settle {settlement.state}",
             context=Context() if claim is None else _child_context(claim),
             attributes={
-                "forebay.job_id": end.job_id,
-                "forebay.attempt": end.attempt,
-                "forebay.state": end.state,
-                "forebay.ending": end.outcome,
+                "forebay.job_id": settlement.job_id,
+                "forebay.attempt": settlement.attempt,
+                "forebay.state": settlement.state,
+                "forebay.ending": settlement.outcome,
             },
             start_time=began_ns,
         )
@@ -270,8 +279,8 @@ class JobTracer:
             span.set_status(StatusCode.ERROR, refused)
         span.end()
 
-    def _end_follow_ups(self, end: Settlement, *, is_stored: bool) -> None:
-        for job in end.follow_ups:
+    def _end_follow_ups(self, settlement: Settlement, *, is_stored: bool) -> None:
+        for job in settlement.follow_ups:
             span = self._enqueuing.pop(_traceparent(job.metadata))
             if span is not None:
                 if not is_stored:
@@ -280,7 +289,7 @@ class JobTracer:
 
 
 class TracedEngine(Delegate[JobTracer]):
-    """Opens handles that make spans, and ends those of jobs that go into callers' own transactions."""
+    """Opens handles that create spans, and ends those of jobs in caller transactions."""
 
     is_traced = True
 
@@ -288,31 +297,31 @@ class TracedEngine(Delegate[JobTracer]):
         return cast(Store, TracedStore(self._inner.store(), self._recorder))
 
     def insert_tx(self, connection: object, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        with _trace_insert(self._recorder, jobs) as tell:
-            return tell(self._inner.insert_tx(connection, jobs, **options))
+        with _trace_insert(self._recorder, jobs) as end_spans:
+            return end_spans(self._inner.insert_tx(connection, jobs, **options))
 
     async def insert_tx_async(
         self, connection: object, jobs: Sequence[NewJob], **options: Any
     ) -> list[InsertResult]:
-        with _trace_insert(self._recorder, jobs) as tell:
-            return tell(await self._inner.insert_tx_async(connection, jobs, **options))
+        with _trace_insert(self._recorder, jobs) as end_spans:
+            return end_spans(await self._inner.insert_tx_async(connection, jobs, **options))
 
 
 class TracedStore(Delegate[JobTracer]):
-    """The write side: what was enqueued, claimed and settled."""
+    """The write side: spans of jobs that are enqueued, claimed and settled."""
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
-        with _trace_insert(self._recorder, jobs) as tell:
-            return tell(self._inner.insert(jobs, **options))
+        with _trace_insert(self._recorder, jobs) as end_spans:
+            return end_spans(self._inner.insert(jobs, **options))
 
     def settle_and_claim(
         self, worker: WorkerId, settlements: Sequence[Settlement] = (), *args: Any, **kwargs: Any
     ) -> SettleAndClaimResult:
         began_ns = _CLOCK.now_ms() * _NS
-        ends = [self._recorder.trace_follow_ups(end) for end in settlements]
-        answer: SettleAndClaimResult = self._inner.settle_and_claim(worker, ends, *args, **kwargs)
-        if ends:
-            self._recorder.on_settled(ends, answer.refused, began_ns)
+        traced = [self._recorder.trace_follow_ups(settlement) for settlement in settlements]
+        answer: SettleAndClaimResult = self._inner.settle_and_claim(worker, traced, *args, **kwargs)
+        if traced:
+            self._recorder.on_settled(traced, answer.refused, began_ns)
         if answer.jobs or answer.recovered:
             self._recorder.on_claimed((*answer.jobs, *answer.recovered), began_ns)
         return answer
@@ -325,21 +334,21 @@ class TracedStore(Delegate[JobTracer]):
 
 @contextmanager
 def _trace_insert(
-    tracing: JobTracer, jobs: Sequence[NewJob]
+    tracer: JobTracer, jobs: Sequence[NewJob]
 ) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
     def tell(receipts: list[InsertResult]) -> list[InsertResult]:
-        tracing.end_enqueue_spans(jobs, receipts)
+        tracer.end_enqueue_spans(jobs, receipts)
         return receipts
 
     try:
         yield tell
     except BaseException as exc:
-        tracing.fail_enqueue_spans(jobs, exc)
+        tracer.fail_enqueue_spans(jobs, exc)
         raise
 
 
 def _attributes(job: Job) -> dict[str, str | int]:
-    found: dict[str, str | int | None] = {
+    attributes: dict[str, str | int | None] = {
         "forebay.job_id": job.id,
         "forebay.task": job.task,
         "forebay.queue": job.queue,
@@ -348,7 +357,7 @@ def _attributes(job: Job) -> dict[str, str | int]:
         "forebay.worker_id": job.worker,
         "forebay.correlation_id": job.correlation_id,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _traceparent(metadata: Mapping[str, Any]) -> str:
@@ -356,7 +365,8 @@ def _traceparent(metadata: Mapping[str, Any]) -> str:
 
 
 def _extract_context(metadata: Mapping[str, Any]) -> Context:
-    """The context that a job has brought; an empty one if there is none, and never that of who claims."""
+    """Return the context in a job's metadata; an empty one if there is none, and never that of the claiming
+    code."""
     carrier = {name: str(metadata[name]) for name in (TRACEPARENT, TRACESTATE) if name in metadata}
     return _PROPAGATOR.extract(carrier, Context())
 
@@ -366,7 +376,7 @@ def _child_context(parent: SpanContext) -> Context:
 
 
 def _caller_contexts() -> list[SpanContext]:
-    """The span in which somebody enqueues, if there is one."""
+    """Return the context of the enqueueing code, if there is one."""
     context = otel.get_current_span().get_span_context()
     return [context] if context.is_valid else []
 

@@ -35,8 +35,8 @@ DEFAULT_BATCH_ROWS: Final = 100
 MAX_BATCH_ROWS: Final = 1_000
 FIRST_WAIT_MS: Final = 1_000
 LONGEST_WAIT_MS: Final = 3_600_000
-# Where a row that one relay has in its hands is passed over by the others. Elsewhere two of them may carry
-# the same one, for nothing: the id is taken.
+# Databases with SKIP LOCKED: a row that one relay has locked is skipped by the others. Elsewhere two relays
+# may carry the same row, without harm: the id is taken.
 _SKIPS_LOCKED: Final = frozenset({"postgresql", "mysql", "mariadb", "oracle"})
 
 Refusals = dict[str, ForebayError]  # why rows were refused, by their ids
@@ -46,8 +46,7 @@ _decoder: Final = msgspec.msgpack.Decoder(list[NewJob])
 
 
 class RelayResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one batch: rows that went to the store, rows that it refused, and whether there may be
-    more."""
+    """Result of one batch: rows that were stored, rows that were refused, and whether there may be more."""
 
     stored: int = 0
     refused: int = 0
@@ -55,7 +54,7 @@ class RelayResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in an outbox: how many rows, when the oldest was written, and how many were refused before."""
+    """Content of an outbox: its rows, when the oldest was written, and how many were refused before."""
 
     rows: int
     oldest_at: int | None
@@ -63,8 +62,8 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAULT_BATCH_ROWS) -> RelayResult:
-    """Store the jobs of up to `limit` rows, and then delete the rows. One whose jobs are refused stays, with
-    the reason, and is tried again later. Raises StoreUnavailable while the queue is away."""
+    """Store the jobs of up to `limit` rows, and then delete the rows. A row whose jobs are refused stays,
+    with the reason, and is tried again later. Raises StoreUnavailable while the queue is unavailable."""
     if not 1 <= limit <= MAX_BATCH_ROWS:
         raise ConfigError(f"a relay carries 1 to {MAX_BATCH_ROWS:,} rows at a time, not {limit}")
     due = (
@@ -77,7 +76,7 @@ def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAU
         with engine.begin() as connection:
             rows = connection.execute(due.with_for_update(skip_locked=True)).all()
             return _finish_batch(table, connection, client, rows, _store_rows(client, rows), limit)
-    # A transaction that has read could not write any more after somebody else has, so these are two.
+    # A transaction that has read could not write after another transaction has, so these are two.
     with engine.begin() as connection:
         rows = connection.execute(due).all()
     refusals = _store_rows(client, rows)
@@ -88,17 +87,17 @@ def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAU
 
 
 def outbox_stats(table: Table, engine: Engine) -> OutboxStats:
-    """How much an outbox holds."""
-    asked = select(func.count(), func.min(table.c.written_at), func.count(table.c.error)).select_from(table)
+    """Count the rows of an outbox."""
+    query = select(func.count(), func.min(table.c.written_at), func.count(table.c.error)).select_from(table)
     with engine.connect() as connection:
-        rows, oldest, refused = connection.execute(asked).one()
+        rows, oldest, refused = connection.execute(query).one()
     return OutboxStats(rows=rows, oldest_at=oldest, refused=refused)
 
 
 def _store_rows(client: Client, rows: Sequence[Any]) -> Refusals:
-    """Store the jobs of rows, in their order: one may wait for a job of a row before."""
+    """Store the jobs of rows, in their order: one may wait for a job of an earlier row."""
     refusals: Refusals = {}
-    alone: list[NewJob] = []
+    independent: list[NewJob] = []
     for row in rows:
         try:
             jobs = _parse_row(row.jobs)
@@ -106,12 +105,12 @@ def _store_rows(client: Client, rows: Sequence[Any]) -> Refusals:
             refusals[row.id] = exc
             continue
         if has_dependencies(jobs):
-            refusals |= _store_independent(client, alone)
+            refusals |= _store_independent(client, independent)
             refusals |= _store_graph(client, row.id, jobs)
-            alone = []
+            independent = []
         else:
-            alone += jobs
-    refusals |= _store_independent(client, alone)
+            independent += jobs
+    refusals |= _store_independent(client, independent)
     _check_may_store(rows, refusals)
     return refusals
 
@@ -132,7 +131,7 @@ def _parse_row(body: bytes) -> list[NewJob]:
 
 
 def _find_unknown_field(written: Any, understood: Any) -> str | None:
-    """The first name in what was written that is not in what was understood of it."""
+    """Return the first field of the written job that the decoded one does not have."""
     if isinstance(written, dict):
         for name in written:
             if name not in understood:
@@ -140,7 +139,14 @@ def _find_unknown_field(written: Any, understood: Any) -> str | None:
         pairs = [(value, understood[name]) for name, value in written.items()]
     else:
         pairs = list(zip(written, understood, strict=True)) if isinstance(written, list) else []
-    return next((name for one, other in pairs if (name := _find_unknown_field(one, other)) is not None), None)
+    return next(
+        (
+            name
+            for written_value, understood_value in pairs
+            if (name := _find_unknown_field(written_value, understood_value)) is not None
+        ),
+        None,
+    )
 
 
 def _store_graph(client: Client, row: str, jobs: list[NewJob]) -> Refusals:
@@ -150,8 +156,8 @@ def _store_graph(client: Client, row: str, jobs: list[NewJob]) -> Refusals:
         _check_is_about_jobs(exc)
         return {row: exc}
     known = [job for job, handle in zip(jobs, handles, strict=True) if _is_known(job, handle)]
-    others = list(_find_id_conflicts(client, known).values())
-    return {row: others[0]} if others else {}
+    conflicts = list(_find_id_conflicts(client, known).values())
+    return {row: conflicts[0]} if conflicts else {}
 
 
 def _store_independent(client: Client, jobs: list[NewJob]) -> Refusals:
@@ -164,8 +170,8 @@ def _store_independent(client: Client, jobs: list[NewJob]) -> Refusals:
         if len(jobs) == 1:
             return {_id_of(jobs[0]): exc}
         # One of them cannot be stored at all, and the others must not wait for it.
-        each = [_store_independent(client, [job]) for job in jobs]
-        return {name: why for one in each for name, why in one.items()}
+        parts = [_store_independent(client, [job]) for job in jobs]
+        return {name: reason for part in parts for name, reason in part.items()}
     answered = list(zip(jobs, receipts, strict=True))
     refused: Refusals = {_id_of(job): receipt.error for job, receipt in answered if receipt.error is not None}
     known = [job for job, receipt in answered if receipt.error is None and _is_known(job, receipt)]
@@ -173,21 +179,21 @@ def _store_independent(client: Client, jobs: list[NewJob]) -> Refusals:
 
 
 def _is_known(job: NewJob, answer: InsertResult | JobHandle[Any]) -> bool:
-    """Whether the queue has, or had, a job with this very id before."""
+    """Return whether the queue has, or had, a job with this very id before."""
     return not answer.is_new and answer.id == job.id
 
 
 def _find_id_conflicts(client: Client, jobs: Sequence[NewJob]) -> Refusals:
-    """Refusals of those whose id another job has. The others were carried before."""
+    """Return refusals of jobs whose id another job has. The others were carried before."""
     if not jobs:
         return {}
-    found = zip(jobs, client.jobs([_id_of(job) for job in jobs]), strict=True)
+    pairs = zip(jobs, client.jobs([_id_of(job) for job in jobs]), strict=True)
     return {
         holder.id: DuplicateJob(
             f"the id {holder.id} is that of another job, of task {holder.task} in queue {holder.queue}",
             holder=holder.id,
         )
-        for job, holder in found
+        for job, holder in pairs
         if holder is not None and _is_other(job, holder)
     }
 
@@ -200,7 +206,7 @@ def _is_other(job: NewJob, holder: Job) -> bool:
 
 
 def _check_is_about_jobs(error: ForebayError) -> None:
-    """Raise what is wrong with the queue as a whole: then all rows wait for it."""
+    """Raise an error of the queue as a whole: then all rows wait for it."""
     if isinstance(error, StoreError | Unauthenticated | TooManyRequests) and not isinstance(
         error, StoreRefused | StoreBusy
     ):
@@ -208,7 +214,7 @@ def _check_is_about_jobs(error: ForebayError) -> None:
 
 
 def _check_may_store(rows: Sequence[Any], refusals: Refusals) -> None:
-    """Raise Forbidden if nothing may be stored: a key may be for some queues only, but hardly for none."""
+    """Raise Forbidden if no job may be stored: a key may be for some queues only, but hardly for none."""
     if rows and len(rows) == len(refusals):
         first, *others = refusals.values()
         if all(isinstance(error, Forbidden) for error in (first, *others)):
@@ -228,11 +234,11 @@ def _finish_batch(
     refusals: Refusals,
     limit: int,
 ) -> RelayResult:
-    done = [row.id for row in rows if row.id not in refusals]
-    if done:
-        connection.execute(table.delete().where(table.c.id.in_(done)))
+    stored = [row.id for row in rows if row.id not in refusals]
+    if stored:
+        connection.execute(table.delete().where(table.c.id.in_(stored)))
     now = client.now_ms()
-    later = [
+    refused = [
         {
             "row": row.id,
             "due_at": now + _wait_ms(row.tries, refusals[row.id]),
@@ -242,16 +248,20 @@ def _finish_batch(
         for row in rows
         if row.id in refusals
     ]
-    for one in later:
-        logger.warning("the queue has refused job %s of the outbox: %s", one["row"], one["error"])
-    if later:
-        changed: dict[str, Any] = {name: bindparam(name) for name in ("due_at", "tries", "error")}
-        connection.execute(table.update().where(table.c.id == bindparam("row")).values(changed), later)
-    return RelayResult(stored=len(done), refused=len(later), has_more=len(rows) == limit)
+    for entry in refused:
+        logger.warning("the queue has refused job %s of the outbox: %s", entry["row"], entry["error"])
+    if refused:
+        values: dict[str, Any] = {name: bindparam(name) for name in ("due_at", "tries", "error")}
+        connection.execute(table.update().where(table.c.id == bindparam("row")).values(values), refused)
+    return RelayResult(stored=len(stored), refused=len(refused), has_more=len(rows) == limit)
 
 
 def _wait_ms(tries: int, error: ForebayError) -> int:
-    """Until a row is tried again: as long as the queue says, if it says so."""
-    asked: float | None = getattr(error, "retry_after", None)
-    wait = FIRST_WAIT_MS << min(tries, 20) if asked is None else max(FIRST_WAIT_MS, round(asked * 1_000))
+    """Return the time until a row is tried again: as long as the queue says, if it says so."""
+    retry_after: float | None = getattr(error, "retry_after", None)
+    wait = (
+        FIRST_WAIT_MS << min(tries, 20)
+        if retry_after is None
+        else max(FIRST_WAIT_MS, round(retry_after * 1_000))
+    )
     return min(LONGEST_WAIT_MS, wait)

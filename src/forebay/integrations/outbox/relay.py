@@ -1,4 +1,4 @@
-"""Relays: they carry the jobs of an outbox to their queue."""
+"""Relay: carries the jobs of an outbox to their queue."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Relay:
-    """Looks into the outbox every so many seconds, in a thread of its own; any number may run beside each
-    other. Whatever is wrong with the database or the queue, it tries again, at last every half minute."""
+    """Polls the outbox at an interval, in a thread of its own; any number of relays may run. Whatever is
+    wrong with the database or the queue, it tries again, in the end every half minute."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Relay:
         limit: int = DEFAULT_BATCH_ROWS,
     ) -> None:
         if not 0 < every <= LONGEST_SECONDS:  # also refuses NaN
-            raise ConfigError(f"a relay looks every 0 to {LONGEST_SECONDS:,.0f} seconds, not every {every}")
+            raise ConfigError(f"a relay polls every 0 to {LONGEST_SECONDS:,.0f} seconds, not every {every}")
         _check_blocks(engine)
         self._table = table
         self._engine = engine
@@ -62,8 +62,8 @@ class Relay:
         self.refused: int = 0
 
     def start(self) -> None:
-        """Begin. One batch is carried before this returns, so that what somebody has to mend is raised here:
-        no table, no such store. A queue that is merely away is waited for."""
+        """Start the thread. One batch is carried first, so that errors that an operator must fix are raised
+        here: a missing table or store. An unavailable queue is waited for."""
         try:
             pause = 0.0 if self._relay_batch() else self._every
         except StoreUnavailable as exc:
@@ -79,7 +79,7 @@ class Relay:
 
     @property
     def is_running(self) -> bool:
-        """Whether its thread lives."""
+        """Whether its thread is alive."""
         return self._thread is not None and self._thread.is_alive()
 
     def tick(self) -> None:
@@ -88,11 +88,11 @@ class Relay:
             pass
 
     def _relay_batch(self) -> bool:
-        """Whether there may be more."""
-        carried = relay_batch(self._table, self._engine, self._client, self._limit)
-        self.stored += carried.stored
-        self.refused += carried.refused
-        return carried.has_more
+        """Carry one batch; return whether there may be more."""
+        result = relay_batch(self._table, self._engine, self._client, self._limit)
+        self.stored += result.stored
+        self.refused += result.refused
+        return result.has_more
 
     def _run(self, pause: float) -> None:
         while not self._is_stopped.wait(pause):
@@ -101,20 +101,21 @@ class Relay:
                 pause = self._every
                 self._failures = 0
             except (ForebayError, SQLAlchemyError) as exc:
-                # Also what only somebody can mend: nobody would notice a thread that has ended.
+                # Also errors that an operator must fix: a thread that has ended would go unnoticed.
                 pause = self._pause_after(exc)
 
     def _pause_after(self, error: Exception) -> float:
         logger.warning("jobs stay in the outbox for now: %s", error)
-        longer: float = min(LONGEST_OUTAGE_SECONDS, OUTAGE_SECONDS * 2 ** min(self._failures, 10))
+        backoff: float = min(LONGEST_OUTAGE_SECONDS, OUTAGE_SECONDS * 2 ** min(self._failures, 10))
         self._failures += 1
-        asked: float | None = getattr(error, "retry_after", None)
-        return max(self._every, longer if asked is None else min(asked, LONGEST_SECONDS))
+        retry_after: float | None = getattr(error, "retry_after", None)
+        return max(self._every, backoff if retry_after is None else min(retry_after, LONGEST_SECONDS))
 
 
 @contextmanager
 def run_relay(outbox: Outbox, engine: Engine, *, every: float = 1.0) -> Iterator[Relay]:
-    """A relay in a thread of this program, while the block lasts. It begins also while the queue is away."""
+    """Run a relay in a thread of this program while the block lasts. It starts also while the queue is
+    unavailable."""
     relay = Relay(outbox.table, engine, outbox.queue.client, every=every)
     relay.start()
     try:

@@ -1,16 +1,16 @@
-"""Jobs in the transactions of a database that does not hold them: an outbox, for SQLAlchemy.
+"""Outbox table for SQLAlchemy: jobs in the transactions of a database that does not hold the queue.
 
     outbox = Outbox(queue)                      # a queue on Redis, say
     with Session(engine) as session, session.begin():
         session.add(order)
         outbox.enqueue(session, [receipt.job(order.id)])
 
-The job is written into a table of your own database, and comes true with your commit. A relay (`forebay
-outbox`, or `relaying(outbox, engine)` in a program) carries it to the queue. It stores first and deletes
-second: one that dies in between leaves the row, and the next one finds that the id of the job is taken. The
-queue may have forgotten a finished job by then, so each has a once key too, which is kept for seven days
-whatever becomes of the job. So a job is carried once, if a relay that died has a successor within that time;
-any number of them may run.
+The job is written into a table of your own database, and becomes visible with your commit. A relay (`forebay
+outbox`, or `run_relay(outbox, engine)` in a program) carries it to the queue. It stores first and deletes
+second. If it dies in between, the row stays, and the next relay finds that the id of the job is taken. The
+queue may have forgotten a finished job by then. So each job has an idempotency key too, which is kept for
+seven days whatever happens to the job. So a job is carried once, if a relay that died has a successor within
+that time. Any number of relays may run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 TABLE_NAME: Final = "forebay_outbox"
-MAX_ROW: Final = 16 * 1_048_576 - 1  # MySQL knows blobs of this size; a single job is far smaller
+MAX_ROW: Final = 16 * 1_048_576 - 1  # the largest blob of MySQL; a single job is far smaller
 
-# How long a queue knows that a row was carried, also where it keeps but the newest of its finished jobs.
+# How long a queue knows that a row was carried, also where it keeps only the newest of its finished jobs.
 IDEMPOTENCY_TTL_MS: Final = 7 * DAY_MS
 
 
 def outbox_table(metadata: MetaData, name: str = TABLE_NAME, *, schema: str | None = None) -> Table:
-    """The table of an outbox, as a part of your own metadata: so your migrations know it too."""
+    """Return the table of an outbox, as a part of your own metadata, so that your migrations know it too."""
     return Table(
         name,
         metadata,
@@ -59,8 +59,8 @@ def outbox_table(metadata: MetaData, name: str = TABLE_NAME, *, schema: str | No
 
 
 class Outbox:
-    """Writes jobs for one queue into a table; `table` is one that `outbox_table` has made, else it is called
-    forebay_outbox."""
+    """Writes jobs for one queue into a table. `table` is one from `outbox_table`; without it the table is
+    called forebay_outbox."""
 
     def __init__(self, queue: Forebay, table: Table | None = None) -> None:
         if not isinstance(queue, Forebay):
@@ -70,12 +70,12 @@ class Outbox:
         self._new_id = IdGenerator()
 
     def create(self, engine: Engine) -> None:
-        """Make the table, if it is not there."""
+        """Create the table, if it does not exist."""
         self.table.create(engine, checkfirst=True)
 
     def enqueue(self, connection: Session | Connection, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
-        """Write jobs in the open transaction of a session or a connection; a handle each, in order. They know
-        nothing of the job before it was carried."""
+        """Write jobs in the open transaction of a session or a connection; return a handle for each, in
+        order. The handles find no job before it was carried."""
         _check_color(connection, is_async=False)
         rows, handles = self._build_rows(jobs)
         if rows:
@@ -95,13 +95,14 @@ class Outbox:
     def _build_rows(self, jobs: Sequence[NewJob]) -> tuple[list[dict[str, Any]], list[JobHandle[Any]]]:
         client = self.queue.client
         now = client.now_ms()
-        named = [self._prepare_job(job, now) for job in client.prepare_jobs(list(jobs))]
-        # What depends on each other is one row, and is stored in one call: they name each other by places.
-        placed, went = sort_topologically(named)
-        parts = [placed] if has_dependencies(placed) else [[job] for job in placed]
+        prepared = [self._prepare_job(job, now) for job in client.prepare_jobs(list(jobs))]
+        # Jobs that depend on each other are one row, stored in one call: they refer to each other by
+        # position.
+        ordered, positions = sort_topologically(prepared)
+        parts = [ordered] if has_dependencies(ordered) else [[job] for job in ordered]
         rows = [self._build_row(part, now) for part in parts]
-        receipts = [InsertResult(id=job.id, is_new=True) for job in placed]
-        return rows, [JobHandle(client, receipts[place]) for place in went]
+        receipts = [InsertResult(id=job.id, is_new=True) for job in ordered]
+        return rows, [JobHandle(client, receipts[position]) for position in positions]
 
     def _prepare_job(self, job: NewJob, now: int) -> NewJob:
         if not isinstance(job, NewJob):
@@ -109,13 +110,13 @@ class Outbox:
         # A delay counts from the transaction, however long the job waits for a relay.
         run_at = now + job.delay_ms if job.delay_ms else job.run_at
         job_id = self._new_id() if job.id is None else job.id
-        # Not made from the id: one of the program's own may be used again after its job is gone.
-        once = (
+        # Not derived from the id: an id of the program's own may be used again after its job is gone.
+        idempotency = (
             {}
             if job.idempotency_key
             else {"idempotency_key": f"outbox {self._new_id()}", "idempotency_ttl_ms": IDEMPOTENCY_TTL_MS}
         )
-        return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at, **once)
+        return msgspec.structs.replace(job, id=job_id, delay_ms=0, run_at=run_at, **idempotency)
 
     def _build_row(self, jobs: Sequence[NewJob], now: int) -> dict[str, Any]:
         body = msgspec.msgpack.encode(jobs)
