@@ -23,7 +23,7 @@ _NPM = ("audit", "--json", "--package-lock-only")
 
 
 def judge(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
-    """What a report of pip-audit means: an exit status, and lines to print."""
+    """Return the exit status and the lines to print for a report of pip-audit."""
     others = [one for one in packages if one["name"] != OURS]  # not on PyPI in this version
     unknown = sorted(one["name"] for one in others if "skip_reason" in one)
     lines = [
@@ -42,7 +42,7 @@ def judge(packages: list[dict[str, Any]]) -> tuple[int, list[str]]:
 
 
 def judge_npm(report: dict[str, Any]) -> tuple[int, list[str]]:
-    """What a report of `npm audit` means."""
+    """Return the exit status and the lines to print for a report of `npm audit`."""
     found = report.get("vulnerabilities")
     if found is None:
         return UNKNOWN, ["The advisory database of npm cannot be reached from here: nothing was looked up."]

@@ -41,7 +41,7 @@ def links(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def anchors(path: Path) -> set[str]:
-    """What a link may name after `#`: a heading as Markdown readers write it, a second one with -1."""
+    """Return the anchors of a document: a heading as Markdown readers write it, a second one with -1."""
     seen: Counter[str] = Counter()
     found = set()
     for _, line in prose(path):
@@ -58,7 +58,7 @@ def anchor(heading: str) -> str:
 
 
 def fault(path: Path, target: str) -> str:
-    """What is wrong with a link; empty if it is good."""
+    """Return the fault of a link; empty if it is good."""
     name, _, heading = target.partition("#")
     file = path.parent / name if name else path
     if not file.exists():

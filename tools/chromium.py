@@ -65,7 +65,7 @@ def _found() -> str | None:
 
 
 def _starts(path: str) -> bool:
-    """Whether it is a browser that runs here. Some systems have a script of that name that only says where to
+    """Return whether this browser runs here. Some systems have a script of that name that only says where to
     get one, and one without its libraries is there as well."""
     try:
         done = subprocess.run([path, *TRIED], check=False, capture_output=True, timeout=TRIED_SECONDS)

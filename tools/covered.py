@@ -102,7 +102,7 @@ PARTS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What was reached of something, and what was asked for."""
+    """Reached lines or branches of a part, and the goal."""
 
     name: str
     reached: int
@@ -123,7 +123,7 @@ class Share:
 
 
 def shares(part: Part, report: Mapping[str, Any]) -> Iterator[Share]:
-    """How a part stands in a report of `coverage json`."""
+    """Yield the results of a part in a report of `coverage json`."""
     files = {name.split(SOURCE, 1)[1]: about for name, about in report["files"].items() if SOURCE in name}
     own = [about["summary"] for name, about in files.items() if name.startswith(part.places)]
     yield _share(f"{part.name}: lines", own, "covered_lines", "num_statements", part.lines)

@@ -181,7 +181,7 @@ def _sources() -> Iterator[Path]:
 
 
 def fingerprint(paths: Iterator[Path] | Sequence[Path]) -> str:
-    """What changes when one of these files does."""
+    """Return a digest that changes with any of these files."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")

@@ -26,7 +26,7 @@ RAN: Final = (0, 1)  # all have passed, or some have failed; anything else was b
 
 
 def outcomes(report: Path) -> dict[str, bool]:
-    """Whether each test of a run has passed."""
+    """Return for each test of a run whether it has passed."""
     found: dict[str, bool] = {}
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - written by pytest here
         name = f"{case.get('classname')}::{case.get('name')}"

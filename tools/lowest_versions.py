@@ -71,7 +71,7 @@ def _at_floor(requirement: str) -> str:
 
 
 def test_tools(project: dict[str, Any]) -> list[str]:
-    """What runs the tests, in the versions of the development environment."""
+    """Return the test programs, in the versions of the development environment."""
     sets = [wanted for name, wanted in project["optional-dependencies"].items() if name.startswith("dev-")]
     pinned = {re.split(r"[\[=]", one, maxsplit=1)[0]: one for wanted in sets for one in wanted}
     return [pinned[name] for name in TEST_TOOLS]

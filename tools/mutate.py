@@ -225,7 +225,7 @@ class Result:
 
 
 class Cut(NamedTuple):
-    """Where a text is cut, and what takes the place of the piece."""
+    """A piece of a text, and its replacement."""
 
     start: int
     end: int

@@ -125,7 +125,7 @@ def installed(wheel: Path, folder: Path) -> Path:
 
 
 def tried(programs: Path) -> dict[str, object]:
-    """What the installed program says of itself; it must be the installed one."""
+    """Return the installed program's description of itself; it must be the installed one."""
     home = programs.parent.resolve()
     where = Path(_said([str(programs / "python"), "-c", TRIAL], home).strip())
     if home not in where.resolve().parents:

@@ -39,7 +39,7 @@ Answers may gain fields in later versions.
 
 
 def document() -> dict[str, Any]:
-    """What a server says about itself."""
+    """Return the OpenAPI document of a server."""
     return document_of(framework_app(Service(open_engine("memory://")), version="1"))
 
 
@@ -103,7 +103,7 @@ def _default(kind: dict[str, Any]) -> str:
 
 
 def _kind(kind: dict[str, Any]) -> str:
-    """What a value may be, in a few words."""
+    """Return the type of a value in a few words."""
     if "$ref" in kind:
         name = kind["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})" if name[0].isupper() else f"`{name}`"

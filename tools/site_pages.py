@@ -93,7 +93,7 @@ class Site:
         return found[0].replace(f"({target}", f"({os.path.relpath(place, here)}{sign}{heading}", 1)
 
     def _place(self, there: Path, folder: Path) -> str:
-        """Where on the site the target of a link is; a file that is no page is taken along."""
+        """Return the place of a link's target on the site; a file that is no page is copied."""
         page = there / INDEX if there.is_dir() else there
         if page in self.names:
             return self.names[page]
@@ -116,7 +116,7 @@ class Site:
             yield from ("```{toctree}", ":hidden:", *caption, "", *entries, "```", "")
 
     def groups(self, index: Path) -> list[Group]:
-        """What the lists of an index name, in their order. That of `docs` is the navigation of the whole site
+        """Return the pages in the lists of an index, in their order. That of `docs` is the navigation of the whole site
         and may name any page, under its headings; others name the pages of their folder."""
         is_whole = index.parent == self.root / "docs"
         groups = [Group("", [])]

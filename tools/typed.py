@@ -1,4 +1,4 @@
-"""Is everything that a user can import typed, as a user's own type checker sees it?
+"""Type completeness of all names that a user can import, as a user's type checker sees it.
 
 python tools/typed.py            name what is not, with the reason
 
@@ -19,7 +19,7 @@ PACKAGES: Final = ("forebay", "pytest_forebay")
 
 
 def judged(package: str) -> dict[str, Any]:
-    """What the type checker says about a package that is installed here."""
+    """Return the type checker's report about an installed package."""
     words = ["-m", "basedpyright", "--outputjson", "--ignoreexternal", "--verifytypes", package]
     # It looks for packages where the first Python on the path has them, and does not heed --pythonpath here.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -35,7 +35,7 @@ def judged(package: str) -> dict[str, Any]:
 
 
 def faults(told: dict[str, Any]) -> list[str]:
-    """What is not fully typed, a line each."""
+    """Return a line for each name that is not fully typed."""
     found = []
     for symbol in told["typeCompleteness"]["symbols"]:
         if symbol["isExported"] and not symbol["isTypeKnown"]:

@@ -71,6 +71,7 @@ MAX_ANONYMOUS: Final = 30
 OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
     ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/reference/glossary.md", "beat"): "Celery beat, a scheduler of Celery's",
+    ("src/forebay/compat/celery/options.py", "beat"): "settings of Celery's: beat_schedule, beat_scheduler",
 }
 
 # A docstring of a module names the thing in it; it does not begin with one of these.

@@ -1,4 +1,4 @@
-"""Markdown from what the code says of itself."""
+"""Markdown from docstrings and signatures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CODE: Final = re.compile(r"(`[^`]*`)")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table, with an empty line behind it."""
+    """Yield a table and an empty line."""
     yield f"| {' | '.join(heads)} |"
     yield "|" + "---|" * len(heads)
     for row in rows:
@@ -38,5 +38,5 @@ def _plain(text: str) -> str:
 
 
 def anchor(heading: str) -> str:
-    """What a link to a heading says behind #."""
+    """Return the part of a link to a heading after #."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
