@@ -116,8 +116,8 @@ class Site:
             yield from ("```{toctree}", ":hidden:", *caption, "", *entries, "```", "")
 
     def groups(self, index: Path) -> list[Group]:
-        """Return the pages in the lists of an index, in their order. That of `docs` is the navigation of the whole site
-        and may name any page, under its headings; others name the pages of their folder."""
+        """Return the pages in the lists of an index, in their order. That of `docs` is the navigation of the
+        whole site and may name any page, under its headings; others name the pages of their folder."""
         is_whole = index.parent == self.root / "docs"
         groups = [Group("", [])]
         for line in index.read_text(encoding="utf-8").splitlines():

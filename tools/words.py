@@ -70,6 +70,7 @@ MAX_ANONYMOUS: Final = 30
 # Refused words that mean something else where they stand: by a pattern of paths, with the reason.
 OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
     ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
+    ("docs/guide/importing.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/reference/glossary.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("src/forebay/compat/celery/options.py", "beat"): "settings of Celery's: beat_schedule, beat_scheduler",
 }
