@@ -95,7 +95,7 @@ export function Chart({ label, times, lines, unit = (value) => String(value) }: 
 
   useEffect(() => {
     const known = plot.current;
-    // Whoever has selected a range looks at it; new values shall not take it away.
+    // A selected range stays: new values must not move it.
     if (known) known.setData([times, ...lines.map((line) => line.values)] as uPlot.AlignedData, !isZoomed(known));
   }, [times, lines]);
 

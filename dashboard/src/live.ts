@@ -56,11 +56,11 @@ export function isUnserved(queue: QueueView, known: WorkerView[] | undefined): b
   return !known.some((worker) => worker.heartbeat_status !== "dead" && worker.queues.includes(queue.name));
 }
 
-/** The queues after news of them, by name. */
-export function merged(known: QueueView[], news: QueueChanges): QueueView[] {
-  const byName = new Map((news.is_all ? [] : known).map((queue) => [queue.name, queue]));
-  for (const name of news.removed) byName.delete(name);
-  for (const queue of news.queues) byName.set(queue.name, queue);
+/** The queues after update of them, by name. */
+export function merged(known: QueueView[], update: QueueChanges): QueueView[] {
+  const byName = new Map((update.is_all ? [] : known).map((queue) => [queue.name, queue]));
+  for (const name of update.removed) byName.delete(name);
+  for (const queue of update.queues) byName.set(queue.name, queue);
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
@@ -84,7 +84,7 @@ function connect(): void {
   source = stream;
   // One that neither opens nor fails, behind a proxy that waits for its end, is one that is down.
   again = setTimeout(() => down(stream), LONGEST_SILENCE);
-  const on = <T>(kind: string, hear: (news: T) => void) =>
+  const on = <T>(kind: string, hear: (update: T) => void) =>
     stream.addEventListener(kind, (event) => {
       if (event.lastEventId) last = event.lastEventId;
       if (kind !== "problem") trouble.value = "";
@@ -93,17 +93,17 @@ function connect(): void {
   stream.onopen = () => {
     wait = 1_000;
   };
-  on<QueueChanges>("queues", (news) => {
+  on<QueueChanges>("queues", (update) => {
     clearTimeout(again);
     link.value = "live";
-    take(merged(queues.value ?? [], news));
+    take(merged(queues.value ?? [], update));
   });
-  on<WorkerChanges>("workers", (news) => {
-    workers.value = news.workers;
+  on<WorkerChanges>("workers", (update) => {
+    workers.value = update.workers;
   });
-  on<AuditEvents>("audit", (news) => {
+  on<AuditEvents>("audit", (update) => {
     const known = new Set(lines.value.map((line) => line.number));
-    const fresh = news.lines.filter((line) => !known.has(line.number)).reverse();
+    const fresh = update.lines.filter((line) => !known.has(line.number)).reverse();
     batch(() => {
       lines.value = [...fresh, ...lines.value].slice(0, MOST_LINES);
       changes.value += 1;

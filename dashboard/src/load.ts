@@ -33,7 +33,7 @@ export function useLoad<T>(load: () => Promise<T>, keys: readonly unknown[], isL
       return;
     }
     const mine = turn.current;
-    const isOurs = () => mine === turn.current; // nobody has asked for something else meanwhile
+    const isOurs = () => mine === turn.current; // no newer request has begun
     isAsking.current = true;
     begun.current = Date.now();
     loader

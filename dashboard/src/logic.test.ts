@@ -24,7 +24,7 @@ const { busyOf, heatOf, latest, longest, throttlesOf } = await import("./views/w
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
 
-test("news of queues are put into what is known", () => {
+test("update of queues are put into what is known", () => {
   const known = merged([], { queues: [queue("b"), queue("a")], removed: [], is_all: true });
   const next = merged(known, { queues: [queue("a", { pending: 3 })], removed: ["b"], is_all: false });
   expect(known.map((one) => one.name)).toEqual(["a", "b"]);
@@ -133,15 +133,15 @@ test("what is offered depends on the key", () => {
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
 });
 
-test("groups say how far was looked, ramps how far they have come", () => {
-  const ramp = { revived: 9, completed: 5, failed_again: 1, waiting: 3, refused: 0, removed: 0 } as never;
-  expect(progressOf(ramp)).toBe("9 revived, 5 completed, 1 failed again, 3 not ended");
-  expect(endsOf(ramp).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
+test("groups say how far was looked, gradualRevives how far they have come", () => {
+  const gradualRevive = { revived: 9, completed: 5, failed_again: 1, waiting: 3, refused: 0, removed: 0 } as never;
+  expect(progressOf(gradualRevive)).toBe("9 revived, 5 completed, 1 failed again, 3 not ended");
+  expect(endsOf(gradualRevive).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
   expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_complete: true } as never)).toBe("2 groups of 7 dead letters");
   expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_complete: false } as never)).toBe("1 group among the newest 2,000");
 });
 
-test("a ramp says how large its batches will be", () => {
+test("a gradualRevive says how large its batches will be", () => {
   expect(batches({ initial_batch: 10, growth_factor: 2, max_batch: 500 }, 45)).toEqual([10, 20, 15]);
   expect(batches({ initial_batch: 10, growth_factor: 10, max_batch: 50 }, 1_000)).toEqual([10, 50, 50, 50, 50]);
   expect(batches({ initial_batch: NaN, growth_factor: 2, max_batch: 50 }, 1_000)).toEqual([]);
@@ -170,7 +170,7 @@ test("a cancelled job goes back to what it was", () => {
   expect(backOf({ run_at: "2025-01-01T00:00:00Z" } as never, at).delay_seconds).toBe(0);
 });
 
-test("arguments of a schedule are sent when somebody has changed them", () => {
+test("arguments of a schedule are sent when they were changed", () => {
   const known = { name: "n", task: "t", queue: "q", cron: "0 3 * * *", args: [], kwargs: { token: "***" }, priority: 4, jitter_seconds: 2 } as never;
   const draft = { ...draftOf(known), cron: "0 4 * * *" };
   const told = requestOf(draft, known);

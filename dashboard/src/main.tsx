@@ -60,7 +60,7 @@ function Side({ current }: { current: string }) {
         {VIEWS.filter((view) => !view.needs || may(view.needs)).map((view) => (
           <a key={view.name} href={addressOf(view.name ? [view.name] : [])} aria-current={view.name === current ? "page" : undefined}>
             {view.title}
-            {view.name === "dead" && dead > 0 && <span class="tally">{short(dead)}</span>}
+            {view.name === "dead" && dead > 0 && <span class="counter">{short(dead)}</span>}
           </a>
         ))}
       </nav>

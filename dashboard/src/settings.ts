@@ -1,4 +1,4 @@
-/** What somebody prefers, kept in their browser. */
+/** Preferences of the user, stored in the browser. */
 
 import { effect, signal } from "@preact/signals";
 

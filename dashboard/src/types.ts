@@ -1118,7 +1118,7 @@ export interface WorkerList {
   workers: WorkerView[];
 }
 
-export type WorkerState = "idle" | "paused" | "silent" | "starting" | "stopped" | "stopping" | "working";
+export type WorkerState = "idle" | "paused" | "starting" | "stopped" | "stopping" | "unresponsive" | "working";
 
 export interface WorkerStateResponse {
   worker: WorkerView;

@@ -218,9 +218,9 @@ function drop(id: number): void {
 }
 
 /** Do something that may fail, and say how it went; whether it has worked. */
-export async function act(deed: () => Promise<unknown>, done: string | ((answer: never) => string), undo?: () => Promise<unknown>): Promise<boolean> {
+export async function act(action: () => Promise<unknown>, done: string | ((answer: never) => string), undo?: () => Promise<unknown>): Promise<boolean> {
   try {
-    const answer = await deed();
+    const answer = await action();
     toast(typeof done === "string" ? done : done(answer as never), "good", undo);
     return true;
   } catch (error) {
@@ -230,9 +230,9 @@ export async function act(deed: () => Promise<unknown>, done: string | ((answer:
 }
 
 /** Ask for something that may fail; nothing, once that was said. */
-export async function tried<T>(deed: () => Promise<T>): Promise<T | undefined> {
+export async function tried<T>(action: () => Promise<T>): Promise<T | undefined> {
   try {
-    return await deed();
+    return await action();
   } catch (error) {
     toast((error as Error).message, "bad");
     return undefined;
@@ -271,7 +271,7 @@ interface Question {
 
 const question = signal<Question | null>(null);
 
-/** Ask somebody whether they mean it. */
+/** Ask the user to confirm an action. */
 export function confirm(title: string, text: ComponentChildren, verb: string, isDanger = true): Promise<boolean> {
   return new Promise((resolve) => {
     question.value = {

@@ -42,7 +42,7 @@ export function Alerts() {
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);
   }, []);
-  const deed = async (one: AlertView, verb: "acknowledge" | "resolve", done: string) => {
+  const action = async (one: AlertView, verb: "acknowledge" | "resolve", done: string) => {
     await act(() => post(`/v1/alerts/${enc(one.id)}/${verb}`), done);
     found.reload();
   };
@@ -74,12 +74,12 @@ export function Alerts() {
                 <td title={one.condition}>{one.message}</td>
                 <td class="clip">{one.source}</td>
                 <td class="tight"><When at={one.triggered_at} /></td>
-                <td class="clip">{one.acknowledged_at ? one.acknowledged_by.split("#")[0] || "somebody" : "–"}</td>
+                <td class="clip">{one.acknowledged_at ? one.acknowledged_by.split("#")[0] || "unknown" : "–"}</td>
                 <td class="tight">{one.resolved_at ? <When at={one.resolved_at} /> : "–"}</td>
                 <td class="tight">
                   <div class="actions">
-                    {!one.acknowledged_at && may("acknowledge_alert") && <Button aria-label={`Acknowledge: ${one.message}`} onClick={() => void deed(one, "acknowledge", "Acknowledged.")}>Acknowledge</Button>}
-                    {one.is_active && may("resolve_alert") && <Button aria-label={`Resolve: ${one.message}`} onClick={() => void deed(one, "resolve", "Resolved.")}>Resolve</Button>}
+                    {!one.acknowledged_at && may("acknowledge_alert") && <Button aria-label={`Acknowledge: ${one.message}`} onClick={() => void action(one, "acknowledge", "Acknowledged.")}>Acknowledge</Button>}
+                    {one.is_active && may("resolve_alert") && <Button aria-label={`Resolve: ${one.message}`} onClick={() => void action(one, "resolve", "Resolved.")}>Resolve</Button>}
                   </div>
                 </td>
               </tr>
@@ -194,7 +194,7 @@ function Editor({ rule, metrics, close }: { rule: AlertRuleView | undefined; met
 function Channels() {
   const found = useLoad<ChannelList>(() => get("/v1/alert-channels"), [], false);
   const remove = async (name: string) => {
-    if (!(await confirm(`Remove ${name}?`, "Nobody is told by it any more.", "Remove it"))) return;
+    if (!(await confirm(`Remove ${name}?`, "It receives no more alerts.", "Remove it"))) return;
     await act(() => ask("DELETE", `/v1/alert-channels/${enc(name)}`), "Removed.");
     found.reload();
   };
@@ -213,7 +213,7 @@ function Channels() {
             </tr>
           ))}
         </Table>
-      ) : <Empty>Nobody. <code>forebay alerts webhook</code> and <code>forebay alerts email</code> say who is.</Empty>)}
+      ) : <Empty>No channels. <code>forebay alerts webhook</code> and <code>forebay alerts email</code> add one.</Empty>)}
     </Panel>
   );
 }

@@ -37,7 +37,7 @@ export function Audit() {
     </Field>
   );
   return (
-    <Page title="Audit" sub="What somebody did, newest first; kept for 90 days">
+    <Page title="Audit" sub="Actions of operators and programs, newest first; kept for 90 days">
       <Panel>
         <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
           {select("kind", "What", KINDS)}

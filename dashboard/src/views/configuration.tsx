@@ -71,7 +71,7 @@ const burstOf = (limit: LimitView) => (limit.rate ? (limit.burst ?? 2 * limit.ra
 
 /** Who waits for a limit, by name as far as they are known. */
 function Throttled({ limit }: { limit: LimitUsageView }) {
-  if (!limit.waiting_workers.length) return <span class="muted">nobody</span>;
+  if (!limit.waiting_workers.length) return <span class="muted">none</span>;
   const names = new Map((workers.value ?? []).map((worker) => [worker.id, `${worker.host} · ${worker.pid}`]));
   return <a href={addressOf(["workers"])} title={limit.waiting_workers.map((id) => names.get(id) ?? id).join(", ")}>{plural(limit.waiting_workers.length, "worker")}</a>;
 }

@@ -8,7 +8,7 @@ import { useLoad } from "../load";
 import { addressOf, go, place } from "../router";
 import { act, Badge, Button, Empty, JobLink, Page, Panel, QueueLink, confirm, Table, toast, tried, Waiting } from "../ui";
 import type { BulkResponse, JobList } from "../types";
-import { type Deed, FailureGroups } from "./failure_groups";
+import { type GroupAction, FailureGroups } from "./failure_groups";
 import { Filters, Stopped, useTotal, whereOf } from "./jobs";
 
 const PAGE = 100;
@@ -30,30 +30,30 @@ export function DeadLetters() {
   const isNone = !jobs.length && !stoppedAt;
   const queue = query.get("queue") ?? undefined;
   const picked = jobs.filter((job) => chosen.value.has(job.id));
-  const all = async (deed: Deed, group?: string) => {
+  const all = async (action: GroupAction, group?: string) => {
     const body = { where: whereOf(query, Date.now()), group };
-    const count = await tried(() => post<BulkResponse>(`/v1/dead-letters/${deed}`, { ...body, dry_run: true }));
+    const count = await tried(() => post<BulkResponse>(`/v1/dead-letters/${action}`, { ...body, dry_run: true }));
     if (!count) return;
     const words = `${counted(count.matched, count.matched_is_exact)} ${count.matched === 1 ? "dead letter" : "dead letters"}`;
-    const isYes = deed === "revive"
+    const isYes = action === "revive"
       ? await confirm(group ? "Revive this group?" : "Revive all matching jobs?", `${words} go back to their queues with their failures forgotten.`, `Revive ${words}`, false)
       : await confirm(group ? "Delete this group?" : "Delete all matching jobs?", `${words} will be deleted for good.`, `Delete ${words}`);
     if (!isYes) return;
-    await act(() => post<BulkResponse>(`/v1/dead-letters/${deed}`, body), (answer: BulkResponse) => `${plural(answer.affected, "dead letter")} ${deed === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
+    await act(() => post<BulkResponse>(`/v1/dead-letters/${action}`, body), (answer: BulkResponse) => `${plural(answer.affected, "dead letter")} ${action === "revive" ? "revived" : "deleted"}.${busyNote(answer.busy)}`);
     found.reload();
     total.reload();
   };
-  const some = async (deed: "revive" | "delete") => {
+  const some = async (action: "revive" | "delete") => {
     const words = plural(picked.length, "dead letter");
-    const isYes = deed === "revive"
+    const isYes = action === "revive"
       ? await confirm(`Revive ${words}?`, "They go back to their queues with their failures forgotten.", `Revive ${words}`, false)
       : await confirm(`Delete ${words}?`, "They go for good, with their history.", `Delete ${words}`);
     if (!isYes) return;
     // One by one, since what is chosen by hand has nothing in common that a filter could say.
-    const done = await Promise.allSettled(picked.map((job) => (deed === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`))));
+    const done = await Promise.allSettled(picked.map((job) => (action === "revive" ? post(`/v1/jobs/${enc(job.id)}/revive`) : ask("DELETE", `/v1/jobs/${enc(job.id)}`))));
     const refused = done.filter((one) => one.status === "rejected");
     const last = refused[refused.length - 1];
-    toast(`${number(done.length - refused.length)} of ${words} ${deed === "revive" ? "revived" : "deleted"}.${last ? ` ${(last.reason as Error).message}` : ""}`, last ? "bad" : "good");
+    toast(`${number(done.length - refused.length)} of ${words} ${action === "revive" ? "revived" : "deleted"}.${last ? ` ${(last.reason as Error).message}` : ""}`, last ? "bad" : "good");
     chosen.value = new Set();
     found.reload();
     total.reload();

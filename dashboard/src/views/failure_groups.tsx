@@ -1,4 +1,4 @@
-/** Dead letters by what they died of, and ramps, by which they come back in batches. */
+/** Dead letters by what they died of, and gradual revives, by which they come back in batches. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -12,25 +12,25 @@ import type { FailureGroupList, FailureGroupView, JobFilter, GradualReviveList, 
 
 const NEWEST = 2_000;
 const GROUPS_SHOWN = 10;
-const RAMPS_SHOWN = 5;
+const REVIVES_SHOWN = 5;
 // To group is dear: errors are read for it. It is done again when the number of dead letters has changed, at most so often.
 const LOOK_MS = 5_000;
-// A ramp is moved on every two seconds, and its counts change without any queue's.
-const RAMP_MS = 2_000;
+// A gradual revive is moved on every two seconds, and its counts change without any queue's.
+const REVIVE_POLL_MS = 2_000;
 
-/** How many of a ramp's jobs have come to which end. */
-export function endsOf(ramp: GradualReviveView): { count: number; word: string; state: string }[] {
+/** How many of a gradual revive's jobs have come to which end. */
+export function endsOf(gradualRevive: GradualReviveView): { count: number; word: string; state: string }[] {
   return [
-    { count: ramp.completed, word: "completed", state: "completed" },
-    { count: ramp.failed_again, word: "failed again", state: "dead" },
-    { count: ramp.waiting, word: "not ended", state: "pending" },
-    { count: ramp.removed, word: "removed", state: "cancelled" },
-    { count: ramp.refused, word: "not revivable", state: "blocked" },
+    { count: gradualRevive.completed, word: "completed", state: "completed" },
+    { count: gradualRevive.failed_again, word: "failed again", state: "dead" },
+    { count: gradualRevive.waiting, word: "not ended", state: "pending" },
+    { count: gradualRevive.removed, word: "removed", state: "cancelled" },
+    { count: gradualRevive.refused, word: "not revivable", state: "blocked" },
   ].filter((one) => one.count > 0);
 }
 
-export function progressOf(ramp: GradualReviveView): string {
-  return [`${number(ramp.revived)} revived`, ...endsOf(ramp).map((one) => `${number(one.count)} ${one.word}`)].join(", ");
+export function progressOf(gradualRevive: GradualReviveView): string {
+  return [`${number(gradualRevive.revived)} revived`, ...endsOf(gradualRevive).map((one) => `${number(one.count)} ${one.word}`)].join(", ");
 }
 
 /** What is said about the dead letters that were looked at. */
@@ -40,17 +40,17 @@ export function lookedAt(found: FailureGroupList): string {
 }
 
 /** The sizes of the first batches, as far as there are jobs. */
-export function batches(pace: Required<Pick<GradualReviveRequest, "initial_batch" | "growth_factor" | "max_batch">>, jobs: number): number[] {
+export function batches(plan: Required<Pick<GradualReviveRequest, "initial_batch" | "growth_factor" | "max_batch">>, jobs: number): number[] {
   const sizes: number[] = [];
   for (let left = jobs; left > 0 && sizes.length < 5; left -= sizes[sizes.length - 1]!) {
-    const size = Math.floor(Math.min(pace.max_batch, pace.initial_batch * pace.growth_factor ** sizes.length));
+    const size = Math.floor(Math.min(plan.max_batch, plan.initial_batch * plan.growth_factor ** sizes.length));
     if (!(size >= 1)) break;
     sizes.push(Math.min(size, left));
   }
   return sizes;
 }
 
-export type Deed = "revive" | "purge";
+export type GroupAction = "revive" | "purge";
 
 interface Props {
   where: () => JobFilter;
@@ -58,12 +58,12 @@ interface Props {
   filters: string;
   queue: string | undefined;
   /** Revive or delete all of a group at once, after a question. */
-  all: (deed: Deed, group: string) => Promise<void>;
+  all: (action: GroupAction, group: string) => Promise<void>;
 }
 
 export function FailureGroups({ where, filters, queue, all }: Props) {
   const found = useLoad<FailureGroupList>(() => post("/v1/dead-letters/failure-groups", { where: where(), newest: NEWEST }), [filters], false);
-  const ramps = useLoad<GradualReviveList>(() => get("/v1/dead-letters/gradual-revives"), []);
+  const gradualRevives = useLoad<GradualReviveList>(() => get("/v1/dead-letters/gradual-revives"), []);
   const starting = useSignal<FailureGroupView | null>(null);
   const names = useRef(new Map<string, string>());
   for (const one of found.data?.groups ?? []) names.current.set(one.id, one.message);
@@ -79,7 +79,7 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
   const shown = found.data?.groups.slice(0, GROUPS_SHOWN) ?? [];
   return (
     <>
-      <GradualRevives found={ramps} names={names.current} />
+      <GradualRevives found={gradualRevives} names={names.current} />
       {found.data?.jobs !== 0 && <Panel title="Failure groups" actions={found.data && <span class="muted">{lookedAt(found.data)}</span>}>
         <Waiting error={found.error} isThere={!!found.data} />
         <ul class="groups" aria-label="Failure groups">
@@ -102,7 +102,7 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
           ))}
         </ul>
       </Panel>}
-      {starting.value && <GradualReviveForm group={starting.value} where={where} close={() => { starting.value = null; ramps.reload(); }} />}
+      {starting.value && <GradualReviveForm group={starting.value} where={where} close={() => { starting.value = null; gradualRevives.reload(); }} />}
     </>
   );
 }
@@ -110,17 +110,17 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
 const USUAL = { initial_batch: 10, growth_factor: 2, max_batch: 500, every_seconds: 30, max_failure_percent: 20 };
 
 function GradualReviveForm({ group, where, close }: { group: FailureGroupView; where: () => JobFilter; close: () => void }) {
-  const pace = useSignal(USUAL);
+  const plan = useSignal(USUAL);
   const start = async (event: Event) => {
     event.preventDefault();
-    if (await act(() => post<GradualReviveView>("/v1/dead-letters/gradual-revives", { where: where(), group: group.id, ...pace.value }), "The first jobs go back within ten seconds.")) close();
+    if (await act(() => post<GradualReviveView>("/v1/dead-letters/gradual-revives", { where: where(), group: group.id, ...plan.value }), "The first jobs go back within ten seconds.")) close();
   };
   const field = (label: string, name: keyof typeof USUAL, least: number, most: number, step: number | "any" = 1) => (
     <Field label={label}>
-      {(id) => <input id={id} type="number" required min={least} max={most} step={step} value={pace.value[name]} onInput={(event) => (pace.value = { ...pace.value, [name]: event.currentTarget.valueAsNumber })} />}
+      {(id) => <input id={id} type="number" required min={least} max={most} step={step} value={plan.value[name]} onInput={(event) => (plan.value = { ...plan.value, [name]: event.currentTarget.valueAsNumber })} />}
     </Field>
   );
-  const sizes = batches(pace.value, group.jobs);
+  const sizes = batches(plan.value, group.jobs);
   const rest = group.jobs - sizes.reduce((sum, one) => sum + one, 0);
   return (
     <Dialog title="Revive gradually" wide close={close}>
@@ -140,22 +140,22 @@ function GradualReviveForm({ group, where, close }: { group: FailureGroupView; w
   );
 }
 
-const STEERED = { pause: "Paused.", resume: "Resumed.", stop: "Stopped. Jobs that were revived go on." } as const;
+const NOTICES = { pause: "Paused.", resume: "Resumed.", stop: "Stopped. Jobs that were revived go on." } as const;
 
 function GradualRevives({ found, names }: { found: Loaded<GradualReviveList>; names: ReadonlyMap<string, string> }) {
-  const shown = found.data?.gradual_revives.slice(0, RAMPS_SHOWN) ?? [];
+  const shown = found.data?.gradual_revives.slice(0, REVIVES_SHOWN) ?? [];
   const isOpen = shown.some((one) => one.state === "running");
   useEffect(() => {
     if (!isOpen) return;
-    const timer = setInterval(found.reload, RAMP_MS);
+    const timer = setInterval(found.reload, REVIVE_POLL_MS);
     return () => clearInterval(timer);
   }, [isOpen]);
-  const steer = async (one: GradualReviveView, verb: keyof typeof STEERED) => {
-    await act(() => post<GradualReviveView>(`/v1/dead-letters/gradual-revives/${enc(one.name)}/${verb}`), STEERED[verb]);
+  const control = async (one: GradualReviveView, verb: keyof typeof NOTICES) => {
+    await act(() => post<GradualReviveView>(`/v1/dead-letters/gradual-revives/${enc(one.name)}/${verb}`), NOTICES[verb]);
     found.reload();
   };
-  const button = (one: GradualReviveView, verb: keyof typeof STEERED, title: string) =>
-    may(`${verb}_gradual_revive`, one.queues[0]) && <Button aria-label={`${title} the gradual revive ${one.name}`} onClick={() => void steer(one, verb)}>{title}</Button>;
+  const button = (one: GradualReviveView, verb: keyof typeof NOTICES, title: string) =>
+    may(`${verb}_gradual_revive`, one.queues[0]) && <Button aria-label={`${title} the gradual revive ${one.name}`} onClick={() => void control(one, verb)}>{title}</Button>;
   if (!shown.length) return null;
   return (
     <Panel title="Gradual revives">
@@ -169,7 +169,7 @@ function GradualRevives({ found, names }: { found: Loaded<GradualReviveList>; na
                 {endsOf(one).map((end) => <span key={end.word} class={`s-${end.state}`} style={{ flexGrow: end.count }} />)}
               </div>
               <p class="muted">
-                {one.started_by.split("#")[0] || "somebody"}, <When at={one.started_at} />{" · "}
+                {one.started_by.split("#")[0] || "unknown"}, <When at={one.started_at} />{" · "}
                 {one.ended_at ? <>ended <When at={one.ended_at} /></> : one.state === "running" && <>batch {number(one.batches + 1)} <When at={one.next_at} /></>}
                 {" · "}every {length(one.every_seconds)}, stops beyond {number(one.max_failure_percent)} %
               </p>

@@ -41,7 +41,7 @@ export function JobView({ id }: { id: string }) {
   const job = found.data;
   const isRunning = job?.state === "running";
   useEffect(() => {
-    // Progress changes no count, so nobody tells of it.
+    // Progress changes no count, so the stream has no event for it.
     if (!isRunning) return;
     const timer = setInterval(found.reload, 1_000);
     return () => clearInterval(timer);
@@ -143,7 +143,7 @@ export function backOf(job: JobView, at: number): ReviveRequest {
 function JobActions({ job, reload, replay }: { job: JobView; reload: () => void; replay: () => void }) {
   const path = `/v1/jobs/${enc(job.id)}`;
   const canRevive = job.state === "dead" || job.state === "cancelled";
-  const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
+  const action = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
     await act(work, done, undo);
     reload();
   };
@@ -153,16 +153,16 @@ function JobActions({ job, reload, replay }: { job: JobView; reload: () => void;
   };
   const force = async () => {
     if (await confirm("Force-cancel this running job?", "It counts as cancelled at once. Its worker may still run it, and what it does then is not kept.", "Force cancel")) {
-      await deed(() => post(`${path}/cancel`, { reason: "force-cancelled by hand", force: true }), "Job force-cancelled.");
+      await action(() => post(`${path}/cancel`, { reason: "force-cancelled by hand", force: true }), "Job force-cancelled.");
     }
   };
   return (
     <>
-      {canRevive && may("revive", job.queue) && <Button kind="main" onClick={() => void deed(() => post(`${path}/revive`), "Job revived.")}>Revive</Button>}
-      {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void deed(() => ask("PATCH", path, { delay_seconds: 0 }), "Job is due now.")}>Run now</Button>}
+      {canRevive && may("revive", job.queue) && <Button kind="main" onClick={() => void action(() => post(`${path}/revive`), "Job revived.")}>Revive</Button>}
+      {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void action(() => ask("PATCH", path, { delay_seconds: 0 }), "Job is due now.")}>Run now</Button>}
       {may("replay", job.queue) && <Button onClick={replay}>Edit and replay</Button>}
       {!job.is_final && may("cancel", job.queue) && (
-        <Button onClick={() => void deed(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
+        <Button onClick={() => void action(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
       )}
       {job.state === "running" && may("cancel", job.queue) && <Button kind="danger" onClick={() => void force()}>Force cancel</Button>}
       {job.state !== "running" && may("delete_job", job.queue) && <Button kind="danger" onClick={() => void remove()}>Delete</Button>}

@@ -47,7 +47,7 @@ export function KeysView() {
       {made.value && (
         <Dialog title={`The token of ${made.value.name}`} close={() => (made.value = null)}>
           <div class="text">
-            <p>It is shown this once. Whoever has it may do what the key allows.</p>
+            <p>It is shown this once. Its holder may do what the key allows.</p>
             <Code label="Token" text={made.value.token} />
           </div>
           <div class="buttons">

@@ -23,7 +23,7 @@ export function perSecond(seen: Sample[], pick: (sample: Sample) => number, seco
 const SEEN_SECONDS = 60;
 const EVERY_MS = 10_000; // workers keep what they have seen every ten seconds
 
-/** Jobs a second in the last spans that are over, or nothing where nobody keeps metrics. */
+/** Jobs a second in the last spans that are over, or nothing where no metrics are stored. */
 export function lately(answer: SeriesResponse | null | undefined, name: string): number | undefined {
   const values = answer?.series.find((one) => one.name === name)?.values.slice(0, -1) ?? []; // the last span still fills
   const spans = values.slice(-Math.ceil(SEEN_SECONDS / (answer?.resolution_seconds ?? 1)));

@@ -11,13 +11,13 @@ import { act, Badge, Button, Dialog, Empty, Properties, Field, JobLink, Page, Pa
 import type { BulkResponse, JobList, PeekResponse, QueueMetrics, QueueView } from "../types";
 import { SeriesChart } from "./series";
 
-type Deed = "pause" | "resume" | "drain";
-const DONE: Record<Deed, string> = { pause: "gives out no more jobs", resume: "is active", drain: "takes no new jobs" };
+type QueueAction = "pause" | "resume" | "drain";
+const DONE: Record<QueueAction, string> = { pause: "gives out no more jobs", resume: "is active", drain: "takes no new jobs" };
 
-export function steer(queue: QueueView, deed: Deed): Promise<boolean> {
+export function control(queue: QueueView, action: QueueAction): Promise<boolean> {
   const path = `/v1/queues/${enc(queue.name)}`;
-  const back: Deed = queue.state === "active" ? "resume" : queue.state === "paused" ? "pause" : "drain";
-  return act(() => post(`${path}/${deed}`), `Queue ${queue.name} ${DONE[deed]}.`, () => post(`${path}/${back}`));
+  const back: QueueAction = queue.state === "active" ? "resume" : queue.state === "paused" ? "pause" : "drain";
+  return act(() => post(`${path}/${action}`), `Queue ${queue.name} ${DONE[action]}.`, () => post(`${path}/${back}`));
 }
 
 export function QueueButtons({ queue }: { queue: QueueView }) {
@@ -25,9 +25,9 @@ export function QueueButtons({ queue }: { queue: QueueView }) {
   return (
     <div class="actions">
       {queue.state === "active" ? (
-        <Button aria-label={`Pause ${queue.name}`} onClick={() => void steer(queue, "pause")}>Pause</Button>
+        <Button aria-label={`Pause ${queue.name}`} onClick={() => void control(queue, "pause")}>Pause</Button>
       ) : (
-        <Button aria-label={`Resume ${queue.name}`} onClick={() => void steer(queue, "resume")}>Resume</Button>
+        <Button aria-label={`Resume ${queue.name}`} onClick={() => void control(queue, "resume")}>Resume</Button>
       )}
     </div>
   );
@@ -99,7 +99,7 @@ export function QueueView({ id: name }: { id: string }) {
       actions={
         <>
           {may("configure_queue", name) && <Button onClick={() => (isEditing.value = true)}>Settings</Button>}
-          {may("drain_queue", name) && queue.state === "active" && <Button onClick={() => void steer(queue, "drain")}>Drain</Button>}
+          {may("drain_queue", name) && queue.state === "active" && <Button onClick={() => void control(queue, "drain")}>Drain</Button>}
           <QueueButtons queue={queue} />
           {may("purge_queue", name) && <Button kind="danger" onClick={() => void purge()}>Delete waiting jobs</Button>}
           {may("delete_queue", name) && <Button kind="danger" onClick={() => void drop()}>Delete queue</Button>}

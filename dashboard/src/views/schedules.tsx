@@ -17,7 +17,7 @@ export function Schedules() {
   const history = useSignal<string | null>(null);
   const found = useLoad<ScheduleList>(() => get("/v1/schedules"), []);
   const path = (one: ScheduleView) => `/v1/schedules/${enc(one.name)}`;
-  const deed = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
+  const action = async (work: () => Promise<unknown>, done: string, undo?: () => Promise<unknown>) => {
     await act(work, done, undo && (() => undo().then(found.reload)));
     found.reload();
   };
@@ -26,7 +26,7 @@ export function Schedules() {
     found.reload();
   };
   const remove = async (one: ScheduleView) => {
-    if (await confirm(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await deed(() => ask("DELETE", path(one)), "Removed.");
+    if (await confirm(`Remove ${one.name}?`, "It goes with its history; jobs that it made stay.", "Remove it")) await action(() => ask("DELETE", path(one)), "Removed.");
   };
   return (
     <Page title="Schedules" sub="What is enqueued by the clock" actions={may("save_schedule") && <Button kind="main" onClick={() => (editing.value = "new")}>New schedule</Button>}>
@@ -49,8 +49,8 @@ export function Schedules() {
                     <Button aria-label={`History of ${one.name}`} onClick={() => (history.value = one.name)}>History</Button>
                     {may("fire_schedule") && <Button aria-label={`Run now: ${one.name}`} onClick={() => void fire(one)}>Run now</Button>}
                     {may("pause_schedule") && (one.is_paused
-                      ? <Button aria-label={`Resume ${one.name}`} onClick={() => void deed(() => post(`${path(one)}/resume`), `${one.name} goes on.`, () => post(`${path(one)}/pause`))}>Resume</Button>
-                      : <Button aria-label={`Pause ${one.name}`} onClick={() => void deed(() => post(`${path(one)}/pause`), `${one.name} is paused.`, () => post(`${path(one)}/resume`))}>Pause</Button>)}
+                      ? <Button aria-label={`Resume ${one.name}`} onClick={() => void action(() => post(`${path(one)}/resume`), `${one.name} goes on.`, () => post(`${path(one)}/pause`))}>Resume</Button>
+                      : <Button aria-label={`Pause ${one.name}`} onClick={() => void action(() => post(`${path(one)}/pause`), `${one.name} is paused.`, () => post(`${path(one)}/resume`))}>Pause</Button>)}
                     {may("save_schedule") && <Button aria-label={`Edit ${one.name}`} disabled={one.is_declared} title={one.is_declared ? "A program declares it: change it there" : ""} onClick={() => (editing.value = one)}>Edit</Button>}
                     {may("remove_schedule") && <Button kind="danger" aria-label={`Remove ${one.name}`} onClick={() => void remove(one)}>Remove</Button>}
                   </div>
@@ -117,7 +117,7 @@ export function draftOf(schedule: ScheduleView | undefined): Draft {
   };
 }
 
-/** Whether somebody has written other arguments. Those that nobody has touched are not sent: they may be masked or rounded. */
+/** Whether the user changed the arguments. Unchanged ones are not sent: they may be masked or rounded. */
 export function isCallChanged(draft: Draft, before?: ScheduleView): boolean {
   return !before || draft.args !== shown(before.args ?? []) || draft.kwargs !== shown(before.kwargs ?? {});
 }

@@ -120,7 +120,7 @@ const COMMANDS = { pause: "Paused", resume: "Resumed", stop: "Asked to stop" } a
 export function Workers() {
   const found = workers.value ?? [];
   const stacks = useSignal<{ worker: string; text: string } | null>(null);
-  const canSteer = may("command");
+  const canControl = may("command");
   const canSearch = may("search");
   const running = useJobs(["running"], MOST_RUNNING, canSearch);
   const limits = useLoad<LimitList>(async () => (may("limits") ? get("/v1/limits") : { limits: [] }), []);
@@ -170,7 +170,7 @@ export function Workers() {
                 <td><When at={worker.started_at} /></td>
                 <td><When at={worker.heartbeat_at} /></td>
                 <td class="tight">
-                  {canSteer && (
+                  {canControl && (
                     <div class="actions">
                       <Button aria-label={`Stacks of ${nameOf(worker)}`} onClick={() => void look(worker)}>Stacks</Button>
                       {worker.state === "paused" ? <Button aria-label={`Resume ${nameOf(worker)}`} onClick={() => void send("resume", worker)}>Resume</Button> : <Button aria-label={`Pause ${nameOf(worker)}`} onClick={() => void send("pause", worker)}>Pause</Button>}
