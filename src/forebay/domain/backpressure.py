@@ -155,8 +155,8 @@ def time_until_room(
     limit: int,
     batch: Sequence[NewJob],
 ) -> int | None:
-    """Return the expected time until a queue of this length has room for one job, or for all jobs of a
-    batch that are due now. None if it is unknown, or if they are more than the queue ever takes."""
+    """Return the expected time until a queue of this length has room for one job, or for the due jobs of a
+    batch. None if it is unknown, or if they are more than the queue ever takes."""
     wanted = max(1, sum(job.queue == queue and _counts_now(job, now) for job in batch))
     return None if wanted > limit else throughput().wait_ms(max(0, length - limit) + wanted)
 

@@ -1,9 +1,10 @@
 """Fingerprints of failures: short names, made of the parts of an error that stay the same when it happens
 again.
 
-These are its class, its message without what differs from job to job (numbers, ids, quoted texts, paths), and
-the functions of the task's own code that raised it. Line numbers are left out, so that a release that moves a
-line makes no new fingerprint. Fingerprints are computed when they are read, and never stored.
+These are its class, its message and the functions of the task's own code that raised it. Numbers, ids, quoted
+texts and paths, which differ from job to job, are left out of the message. Line numbers are left out, so that
+a release that moves a line makes no new fingerprint. Fingerprints are computed when they are read, and never
+stored.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def fingerprint(reason: str | None, traceback: str = "") -> str:
 
 
 def fingerprint_prefix(reason: str | None) -> str:
-    """Return the first half of the fingerprint. A line of a job list is enough for it, so a search for a
-    group has to read only jobs that may belong to it."""
+    """Return the first half of the fingerprint. A line of a job list is enough for it. So a search for a
+    group reads only jobs that may belong to it."""
     return _digits(normalize_reason(reason or ""))
 
 

@@ -1,8 +1,8 @@
 """Histograms of durations: counts in fixed steps, so that any two can be added up.
 
 Steps grow with the value: sixteen to each doubling, whole microseconds below that. So a percentile is wrong
-by at most a thirty-second part of itself (3.2 %), after any number of merges, and a handful of numbers
-describes millions of jobs.
+by at most a thirty-second part of itself (3.2 %), after any number of merges. A handful of numbers describes
+millions of jobs.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """One page of a list. `after` continues it and is None at the end. A page may have fewer jobs than its
-    limit, or none, and still have a next one, because the number of scanned rows is limited, too. Then
+    limit, or none, and still have a next one: the number of scanned rows is limited, too. Then
     `scanned_back_to` is when the last scanned job was created: older ones were not scanned."""
 
     jobs: tuple[JobSummary, ...]

@@ -31,9 +31,9 @@ class QueueStore(Protocol):
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = 1_000, actor: str = "") -> int:
         """Drop a queue. Without `force` a queue with live jobs raises QueueNotEmpty.
 
-        With `force` it takes no more jobs from now on, and up to `limit` waiting ones go to the dead letters
-        with reason "queue dropped", delayed ones first. Return how many waiting jobs are left; the caller
-        repeats the call until that is 0. Running jobs may end; `sweep` moves those that go back to waiting.
+        With `force` it takes no more jobs from now on. Up to `limit` waiting ones go to the dead letters with
+        reason "queue dropped", delayed ones first. Return how many waiting jobs are left; the caller repeats
+        the call until that is 0. Running jobs may end; `sweep` moves those that go back to waiting.
         """
         ...
 

@@ -117,10 +117,10 @@ class Store(
         retries and a revive.
 
         A settlement is valid only while the job is running with exactly its attempt under this worker; it is
-        then `settled`. It is `repeated` if this worker has settled this very attempt in the same way before,
-        and either no later attempt has begun or that end left a row in the history (see `is_same_end`).
-        Otherwise, and where it contradicts an earlier end, it is `refused`, which leaves a REFUSED event on
-        the job. Final jobs move from the live jobs to the finished or the dead ones, and their unique key is
+        then `settled`. It is `repeated` if this worker has settled this very attempt in the same way before
+        (see `is_same_end`). That is known while no later attempt has begun, or if that end left a row in the
+        history. Otherwise, and where it contradicts an earlier end, it is `refused`, which leaves a REFUSED
+        event on the job. Final jobs move from the live jobs to the finished or the dead ones, and their unique key is
         released. Jobs that go back to waiting keep `ready_at`; with a stored request to cancel they are
         cancelled instead. A failed, discarded or lost attempt gets a row in the history, and its error joins
         the last ten on the job. Follow-ups are inserted regardless of the queue's length or state; a taken
@@ -131,8 +131,8 @@ class Store(
         queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". A
         staggered queue promotes one batch, and then none until its maintenance task is due again. A claim
         takes pending jobs by effective priority (see `domain.rank`). It sets attempt + 1, this worker, and a
-        lease that ends after the lease time of the claim, else of the job, else of the queue. Paused and
-        dropped queues give no jobs. A job with `unique_until` STARTED releases its key here.
+        lease. The lease time is that of the claim, else of the job, else of the queue. Paused and dropped
+        queues give no jobs. A job with `unique_until` STARTED releases its key here.
 
         A job is parked if the claim does not accept the lane of its task: it moves to that lane, outside the
         queue's main order, with a PARKED event. A claim parks at most `max_parked` jobs and ends with the
@@ -213,8 +213,8 @@ class Store(
         """Remove up to `limit` final jobs past their queue's retention, with their history and progress.
         Write a line to the archive first where the queue asks for it.
 
-        Then remove old archive lines, expired idempotency keys, events and audit log lines after 90 days,
-        commands an hour after they expired, and the engine's own housekeeping. Return how many jobs were
+        Then remove old archive lines, expired idempotency keys, events and audit log lines after 90 days, and
+        commands an hour after they expired. Do the engine's own housekeeping. Return how many jobs were
         removed.
         """
         ...
@@ -246,8 +246,8 @@ class Store(
 
         With another `queue` the job waits there, by that queue's settings, with its `ready_at` and seq. It
         counts as removed here and as new there, and takes its unique key along, but not its idempotency key.
-        It stays where it is, with the reason in the result, if the key is taken there, or if that queue is
-        draining, dropped or, for a pending job, full. If its priority is outside the range there, InvalidJob
+        It stays where it is if the key is taken there, or if that queue is draining, dropped or, for a
+        pending job, full. The result has the reason. If its priority is outside the range there, InvalidJob
         is raised unless another one is given. An unknown queue is created. Leaves an UPDATED event.
         """
         ...
@@ -264,7 +264,7 @@ class Store(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         """Put dead and cancelled jobs back to pending (scheduled with a delay), in their own queue or in
-        another one, with a new `ready_at`, their old seq and without a request to cancel.
+        another one. They get a new `ready_at`, keep their seq, and lose a request to cancel.
 
         `attempt` goes on growing; `reset` sets failures and crashes to 0. The unique key is taken again. If
         another job holds it, the job stays where it is and the reason names the holder. A dropped or draining

@@ -13,9 +13,9 @@ class WorkerStore(Protocol):
     """Write side of workers and commands."""
 
     def heartbeat(self, worker: WorkerInfo) -> None:
-        """Record that a worker is alive. From the first heartbeat on, engines that can notice the death of a
-        process do so, unless the worker `is_remote` or its `supervisor` is another process (see `sweep`).
-        """
+        """Record that a worker is alive. From the first heartbeat on, engines that can notice the death of
+        a process do so (see `sweep`). Exceptions are a worker that `is_remote`, and one whose `supervisor`
+        is another process."""
         ...
 
     def remove_worker(self, worker: WorkerId) -> None:

@@ -1,5 +1,5 @@
--- check_edges: jobs that are blocked by nothing, or by another number of edges than their `unmet`, or not
--- blocked although their edges or their sequence block them; edges of removed children.
+-- check_edges: jobs with wrong edges: blocked by nothing, or by another number of edges than their `unmet`,
+-- or not blocked despite their edges or their sequence. Edges of removed children.
 -- Cost: as lists, because ids have no index: a look-up for each would read all jobs as often as there are
 -- edges.
 with open_edges (child_id) as (

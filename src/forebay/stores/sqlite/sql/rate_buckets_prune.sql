@@ -1,5 +1,5 @@
--- rate_buckets_prune: remove token buckets that were not used for twice the time that they take to fill, and
--- that are full again after jobs that cost more than there was.
+-- rate_buckets_prune: remove unused token buckets: not used for twice the time that they take to fill, and
+-- full again after jobs that cost more than there was.
 delete from forebay_rate_buckets
 where exists (
   select 1
