@@ -281,7 +281,7 @@ def test_it_is_too_late_once_the_store_was_used() -> None:
     with Forebay("memory://") as app:
         app.client.counts()
 
-        with pytest.raises(ConfigError, match="before anything is enqueued"):
+        with pytest.raises(ConfigError, match="before the first enqueue"):
             trace(app)
 
         assert not isinstance(app.engine, TracedEngine)

@@ -360,7 +360,7 @@ def test_it_is_too_late_once_the_store_was_used(metrics: Metrics) -> None:
     with Forebay("memory://") as app:
         app.counts()
 
-        with pytest.raises(ConfigError, match="before anything is enqueued"):
+        with pytest.raises(ConfigError, match="before the first enqueue"):
             measure(app, metrics.provider)
 
 

@@ -96,7 +96,7 @@ class Admin(TransactionTestCase):
         page = self.body(client, f"{LIST}{one}/")
         self.assertIn("by django:ops", page)
         self.assertEqual(self.act(client, "cancel"), (200, "Choose jobs first."))
-        self.assertIn("is nothing that can be done", self.act(client, "burn", two)[1])
+        self.assertIn("is no action of the admin", self.act(client, "burn", two)[1])
 
     def test_who_may_only_look_changes_nothing(self) -> None:
         client = self.client_of("ann", "view_job")

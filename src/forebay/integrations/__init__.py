@@ -1,1 +1,2 @@
-"""Other libraries beside Forebay, one module each; each is imported only by who uses that library."""
+"""Integrations with other libraries, one module or package each. A program imports only those of libraries
+that it uses."""

@@ -5,7 +5,7 @@
     @app.post("/orders")
     async def order(queue: Queue) -> str: ...
 
-In a test `app.dependency_overrides[the_queue]` puts another one in its place.
+In a test `app.dependency_overrides[the_queue]` replaces it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from forebay.integrations.asgi import queue_of
 
 
 def the_queue(connection: HTTPConnection) -> Forebay:
-    """The queue that the `lifespan` of the app was given."""
+    """Return the queue that the `lifespan` of the app was given."""
     return queue_of(connection.app)
 
 

@@ -1,4 +1,4 @@
-"""Forebay in a Flask program.
+"""Flask: jobs in an application context.
 
     queue = Forebay("sqlite:///jobs.db")
     run_within(queue, app)
@@ -16,6 +16,6 @@ from forebay.app.middleware import Middleware
 
 
 def run_within(queue: Forebay, app: Flask) -> Middleware:
-    """Let each job run in an application context of this app. What was registered by `teardown_appcontext`
-    is called after each attempt."""
+    """Let each job run in an application context of this app. Functions registered by `teardown_appcontext`
+    are called after each attempt."""
     return queue.middleware(lambda _: app.app_context())

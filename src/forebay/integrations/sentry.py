@@ -3,10 +3,10 @@
     sentry_sdk.init(...)
     report(app)
 
-Each attempt has a scope of its own, so what one job says about itself is not found with the error of another
-one. An attempt that fails is reported with the job's id, task, queue, attempt and correlation id; what a task
-raises in order to be run later, or not at all, is no error. A job that dies without an exception of its own,
-such as one that took too long or whose worker was killed too often, is reported as a message.
+Each attempt has a scope of its own, so that data of one job does not appear with the error of another. A
+failed attempt is reported with the job's id, task, queue, attempt and correlation id. Exceptions by which a
+task asks for a retry or an end are no errors. A job that dies without an exception of its own, such as one
+that took too long or whose worker was killed too often, is reported as a message.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ def _describe(scope: Scope, job: Job) -> None:
     scope.set_tag("forebay.job_id", job.id)
     if job.correlation_id is not None:
         scope.set_tag("forebay.correlation_id", job.correlation_id)
-    # Not the arguments: they may be secrets, and are sealed in the store if they are to be.
+    # Not the arguments: they may be secrets, and may be encrypted in the store.
     scope.set_context("job", {"id": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt})

@@ -570,8 +570,8 @@ def test_commands_that_are_killed_at_any_time_carry_each_job_once(small: Shop) -
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--database", "nonsense"), "--database names no database that SQLAlchemy can open"),
-        (("--database", "foo://x/y"), "--database names no database that SQLAlchemy can open"),
+        (("--database", "nonsense"), "--database does not name a database that SQLAlchemy can open"),
+        (("--database", "foo://x/y"), "--database does not name a database that SQLAlchemy can open"),
         (("--database", "sqlite:///{folder}/empty.db"), "there is no table forebay_outbox"),
     ],
 )

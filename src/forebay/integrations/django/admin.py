@@ -1,6 +1,6 @@
 """Jobs in Django's admin: a list with filters, one job, and two actions.
 
-Who has `forebay.view_job` may look; who has `forebay.change_job` may cancel and revive.
+The permission `forebay.view_job` allows to look, `forebay.change_job` to cancel and revive.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from forebay.integrations.django.models import Job
 _DONE = {"cancel": "cancelled, or asked to stop", "revive": "revived"}
 
 
-if TYPE_CHECKING:  # Django brings no types
+if TYPE_CHECKING:  # Django has no types
 
     class _ModelAdmin:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 
         def __getattr__(self, name: str) -> Any: ...
 else:
@@ -40,7 +40,7 @@ else:
 
 @admin.register(Job)
 class JobAdmin(_ModelAdmin):
-    """Its own views in place of those for rows of a table."""
+    """Views of jobs in place of those for rows of a table."""
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view
@@ -56,24 +56,24 @@ class JobAdmin(_ModelAdmin):
         return False
 
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
-        """The list; a POST does something to the jobs that were chosen."""
+        """Show the list; a POST runs an action on the chosen jobs."""
         if request.method == "POST":
             return self._run_action(request, request.POST.getlist("_selected_action"))
         self._check_view(request)
         context = {"jobs": [], "filters": [], **(extra_context or {})}
         try:
-            found = AdminQuery(request.GET.dict())
-            context["filters"] = filters(found)  # first: who has asked for nonsense goes on from there
-            context |= list_jobs(found)
+            admin_query = AdminQuery(request.GET.dict())
+            context["filters"] = filters(admin_query)  # first: an invalid query still shows them
+            context |= list_jobs(admin_query)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
             context["has_failed"] = True
-        for line in context["jobs"]:
-            line["link"] = self._job_link(request, line["job"].id)
+        for row in context["jobs"]:
+            row["link"] = self._job_link(request, row["job"].id)
         return self._render(request, "admin/forebay/job/change_list.html", "Jobs", context)
 
     def job_view(self, request: Any, object_id: str) -> Any:
-        """One job; a POST does something to it."""
+        """Show one job; a POST runs an action on it."""
         job_id = unquote(object_id)
         if request.method == "POST":
             return self._run_action(request, [job_id])
@@ -92,21 +92,21 @@ class JobAdmin(_ModelAdmin):
             raise PermissionDenied
         action = request.POST.get("action", "")
         try:
-            done, left = run_action(AdminQuery(request.GET.dict()), action, ids, self._actor(request))
+            changed, refusals = run_action(AdminQuery(request.GET.dict()), action, ids, self._actor(request))
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)
         else:
             if not ids:
                 self.message_user(request, "Choose jobs first.", messages.WARNING)
-            if done:
-                self.message_user(request, f"{done} {_DONE[action]}.", messages.SUCCESS)
-            for words in left:
-                self.message_user(request, words, messages.WARNING)
+            if changed:
+                self.message_user(request, f"{changed} {_DONE[action]}.", messages.SUCCESS)
+            for refusal in refusals:
+                self.message_user(request, refusal, messages.WARNING)
         return HttpResponseRedirect(request.get_full_path())
 
     @staticmethod
     def _actor(request: Any) -> str:
-        """The user as an actor of the audit log, where # begins the id of a request."""
+        """Return the user as an actor of the audit log, where # begins the id of a request."""
         return f"django:{request.user.get_username()}".replace("#", "_")
 
     def _check_view(self, request: Any) -> None:

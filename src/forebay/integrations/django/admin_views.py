@@ -1,4 +1,4 @@
-"""What the admin shows of jobs: questions to the store and values for a template."""
+"""Data of the admin's views: queries of the store, and values for a template."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from forebay.payload.masking import mask
 
 PAGE_SIZE: Final = 100
 MAX_TEXT: Final = 10_000  # characters of an argument or a result
-MAX_SEARCHES: Final = 5  # a look at rows is limited; rare jobs may be behind the first ones
+MAX_SEARCHES: Final = 5  # a search reads a limited number of rows; rare jobs may be behind the first ones
 FILTERS: Final = ("state", "queue", "task")
 
 
 class AdminQuery:
-    """What a request asks for: which of TASKS, which jobs, from where on."""
+    """Query of a request: which of TASKS, which jobs, from where on."""
 
     def __init__(self, params: Mapping[str, str]) -> None:
         self.aliases: list[str] = [alias for alias in task_backends.settings if _is_ours(alias)]
@@ -57,14 +57,14 @@ class AdminQuery:
         )
 
     def link(self, **changes: str | None) -> str:
-        """The address of the same list with other conditions."""
+        """Return the address of the same list with other conditions."""
         base = {"backend": self.alias} if self.alias != self.aliases[0] else {}
         wanted = {**base, **self.chosen, **changes}
         return "?" + urlencode({name: value for name, value in wanted.items() if value})
 
 
 def list_jobs(admin_query: AdminQuery) -> dict[str, Any]:
-    """A page of jobs. It may be empty and have a next one."""
+    """Return a page of jobs. It may be empty and have a next one."""
     app, query = admin_query.app, admin_query.query
     page: Page = app.search(query, limit=PAGE_SIZE, after=admin_query.after)
     for _ in range(MAX_SEARCHES - 1):
@@ -83,7 +83,7 @@ def _job_row(job: JobSummary) -> dict[str, Any]:
 
 
 def filters(admin_query: AdminQuery) -> list[dict[str, Any]]:
-    """What a list can be narrowed by."""
+    """Return the filters of the list."""
     app = admin_query.app
     queues = {*map(str, app.counts()), *filter(None, [admin_query.chosen.get("queue")])}
     tasks = {*app.registry, *filter(None, [admin_query.chosen.get("task")])}
@@ -92,7 +92,7 @@ def filters(admin_query: AdminQuery) -> list[dict[str, Any]]:
         "queue": sorted(queues),
         "task": sorted(tasks),
     }
-    made = [
+    choices_by_filter = [
         {
             "title": name,
             "choices": [
@@ -111,12 +111,12 @@ def filters(admin_query: AdminQuery) -> list[dict[str, Any]]:
             {"text": alias, "link": "?" + urlencode({"backend": alias}), "is_on": alias == admin_query.alias}
             for alias in admin_query.aliases
         ]
-        made.insert(0, {"title": "backend", "choices": choices})
-    return made
+        choices_by_filter.insert(0, {"title": "backend", "choices": choices})
+    return choices_by_filter
 
 
 def load_job_details(admin_query: AdminQuery, job_id: str) -> dict[str, Any] | None:
-    """All that is known about one job; None if there is none."""
+    """Return all that is known about one job; None if there is none."""
     timeline = admin_query.app.client.history(JobId(job_id))
     if timeline is None:
         return None
@@ -128,7 +128,9 @@ def load_job_details(admin_query: AdminQuery, job_id: str) -> dict[str, Any] | N
         "times": [(name.removesuffix("_at").replace("_", " "), moment(getattr(job, name))) for name in names],
         "arguments": _arguments(job),
         "result": _result(job),
-        "attempts": [(each, moment(each.started_at), moment(each.ended_at)) for each in timeline.attempts],
+        "attempts": [
+            (attempt, moment(attempt.started_at), moment(attempt.ended_at)) for attempt in timeline.attempts
+        ],
         "events": [(event, moment(event.occurred_at)) for event in timeline.events],
         "may_cancel": not job.is_final,
         "may_revive": job.state in (JobState.DEAD, JobState.CANCELLED),
@@ -136,25 +138,25 @@ def load_job_details(admin_query: AdminQuery, job_id: str) -> dict[str, Any] | N
 
 
 def run_action(admin_query: AdminQuery, action: str, ids: Sequence[str], actor: str) -> tuple[int, list[str]]:
-    """Cancel or revive jobs; how many, and why not the others."""
-    named = [JobId(each) for each in ids]
+    """Cancel or revive jobs. Return how many, and why not the others."""
+    job_ids = [JobId(job_id) for job_id in ids]
     client = admin_query.app.client
     if action == "cancel":
-        verdicts = client.write(lambda store: store.cancel(named, "cancelled in the admin", actor=actor))
+        results = client.write(lambda store: store.cancel(job_ids, "cancelled in the admin", actor=actor))
     elif action == "revive":
-        verdicts = client.write(lambda store: store.revive(named, actor=actor))
+        results = client.write(lambda store: store.revive(job_ids, actor=actor))
     else:
-        raise ConfigError(f"{action!r:.60} is nothing that can be done to jobs here")
-    left = [
-        f"Job {verdict.job_id}: {verdict.reason or 'there is no such job'}."
-        for verdict in verdicts
-        if not verdict.applied
+        raise ConfigError(f"{action!r:.60} is no action of the admin")
+    refusals = [
+        f"Job {result.job_id}: {result.reason or 'there is no such job'}."
+        for result in results
+        if not result.applied
     ]
-    return len(ids) - len(left), left
+    return len(ids) - len(refusals), refusals
 
 
 def _arguments(job: Job) -> str:
-    # What stands under names that look secret is shown to nobody.
+    # Values under names that look secret are masked.
     try:
         args, kwargs = decode_call(mask_call(job.payload))
     except PayloadError as exc:

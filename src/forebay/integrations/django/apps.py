@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # Django brings no types, and a base of an unknown type would make ours unknown
+if TYPE_CHECKING:  # Django has no types, and a base of an unknown type would make ours unknown
 
     class AppConfig:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 
         def ready(self) -> None: ...
 else:
@@ -15,14 +15,14 @@ else:
 
 
 class ForebayConfig(AppConfig):
-    """What goes into INSTALLED_APPS."""
+    """The entry for INSTALLED_APPS."""
 
     name = "forebay.integrations.django"
     label = "forebay"
     verbose_name = "Forebay"
 
     def ready(self) -> None:
-        """Listen to the life of databases. Imported here: models and settings are not there before."""
+        """Connect to signals of databases. Imported here: models and settings do not exist before."""
         from django.db.backends.signals import connection_created  # noqa: PLC0415
         from django.db.models.signals import post_migrate  # noqa: PLC0415
 

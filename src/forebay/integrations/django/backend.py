@@ -1,4 +1,4 @@
-"""The backend that Django's tasks are enqueued through."""
+"""Backend for Django's tasks, which stores them as jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from forebay.interrupts import uninterrupted
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-# What Django hands on to libpq as it is, and a connection of ours needs too.
+# Options that Django passes to libpq unchanged, and that a connection of Forebay needs too.
 _FOR_LIBPQ: Final = frozenset(
     {
         *("service", "passfile", "sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "sslpassword"),
@@ -54,16 +54,16 @@ OPTIONS: Final = frozenset(
     }
 )  # fmt: skip
 
-# Django makes a backend for each thread, and its tests another database under the same alias. So the stores
+# Django creates a backend for each thread, and its tests another database under the same alias. So the stores
 # are kept here, by their addresses, with the tasks of each alias.
 _apps: dict[tuple[str, str, str], Forebay] = {}
 _tasks: dict[str, dict[str, Any]] = {}
 _lock = RLock()
 
-if TYPE_CHECKING:  # Django brings no types
+if TYPE_CHECKING:  # Django has no types
 
     class _Backend:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 
         alias: str
         options: dict[str, Any]
@@ -79,12 +79,13 @@ class ForebayBackend(_Backend):
     """Stores tasks as jobs. Options:
 
     - `url` of the store, or `database`: the alias of one of DATABASES that holds the jobs. Then a task that
-      is enqueued in a transaction of that database comes true with its commit, and not before.
-    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}; `api_key`, `encryption_keys`, `blob_store`,
-      `require_encryption`, `allow_webhooks_to` and `secrets_folder` as `Forebay` takes them.
+      is enqueued in a transaction of that database becomes visible with its commit, and not before.
+    - `defaults` for all jobs, such as {"retries": 5, "timeout": 60}
+    - `api_key`, `encryption_keys`, `blob_store`, `require_encryption`, `allow_webhooks_to` and
+      `secrets_folder` as in `Forebay`
 
-    A function becomes known to workers where its module is imported: they import `tasks` of every installed
-    app when they start.
+    A function is known to workers where its module is imported: they import `tasks` of every installed app
+    when they start.
     """
 
     supports_defer = True
@@ -124,7 +125,7 @@ class ForebayBackend(_Backend):
     # Enqueue
 
     def validate_task(self, task: Any) -> None:
-        """Refuse what cannot run, and let workers of this program know the rest."""
+        """Refuse a task that cannot run, and register the others for workers of this program."""
         super().validate_task(task)
         self._register(task)
 
@@ -144,14 +145,14 @@ class ForebayBackend(_Backend):
         """Store a job; in the open transaction of the database that holds the jobs, if there is one."""
         self.validate_task(task)
         args, kwargs = normalize_json(list(args)), normalize_json(dict(kwargs))
-        call = self._register(task).using(queue=task.queue_name, priority=task.priority)
+        configured = self._register(task).using(queue=task.queue_name, priority=task.priority)
         if task.run_after is not None:
-            call = call.using(run_at=task.run_after)
+            configured = configured.using(run_at=task.run_after)
         connection = None if self.database is None else connections[self.database]
         if connection is not None and (connection.in_atomic_block or not connection.get_autocommit()):
-            handle = call.enqueue_tx(connection, *args, **kwargs)
+            handle = configured.enqueue_tx(connection, *args, **kwargs)
         else:
-            handle = call.enqueue(*args, **kwargs)
+            handle = configured.enqueue(*args, **kwargs)
         result = base.TaskResult(
             task=task,
             id=handle.id,
@@ -170,7 +171,7 @@ class ForebayBackend(_Backend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """How a job stands, also one that another program has enqueued."""
+        """Return the result of a job, also of one that another program has enqueued."""
         timeline = self.app.client.history(JobId(result_id))
         if timeline is None:
             raise exceptions.TaskResultDoesNotExist(result_id)
@@ -179,14 +180,14 @@ class ForebayBackend(_Backend):
     # Run
 
     def _wrap_function(self, task: Any) -> Callable[..., Any]:
-        """What a worker calls: the function of the task, with the signals around it."""
+        """Return the function that a worker calls: that of the task, with the signals around it."""
         func = task.func
 
         if inspect.iscoroutinefunction(func):
 
             @wraps(func)
             async def run_async(*args: Any, **kwargs: Any) -> Any:
-                # Off the loop: who listens may use the database, and others run here too.
+                # Off the loop: signal receivers may use the database, and other jobs run on the loop too.
                 context = await asyncio.to_thread(self._on_started)
                 given = (context, *args) if task.takes_context else args
                 value = await func(*given, **kwargs)
@@ -203,18 +204,18 @@ class ForebayBackend(_Backend):
 
             run = run_here
         if task.takes_context:
-            # Callers do not give it, so it is not among the arguments that a call is checked against.
+            # Callers do not pass it, so it is not among the arguments that a call is checked against.
             parameters = list(inspect.signature(func).parameters.values())[1:]
             run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 
     def _on_started(self) -> Any:
         job = current_job().job
-        before: Timeline | None = None
+        earlier: Timeline | None = None
         if job.attempt > 1:
-            with suppress(StoreError):  # then the earlier attempts are not told; no attempt fails for that
-                before = self.app.client.history(job.id)
-        timeline = Timeline(job=job, attempts=before.attempts if before is not None else (), events=())
+            with suppress(StoreError):  # then the earlier attempts are left out; no attempt fails for that
+                earlier = self.app.client.history(job.id)
+        timeline = Timeline(job=job, attempts=earlier.attempts if earlier is not None else (), events=())
         result = as_result(task_of(job, self.alias), timeline)
         self._send_signal(signals.task_started, result)
         return base.TaskContext(task_result=result)
@@ -228,7 +229,8 @@ class ForebayBackend(_Backend):
         return returned
 
     def _on_dead(self, job: Job | None, error: AttemptError) -> None:
-        """On the thread of the worker that settles, so nothing is read: the last error is the one told."""
+        """Send the signal of a dead job. It runs on the worker's settling thread, so nothing is read: the
+        last error is the one in the signal."""
         if job is None:
             return
         last = Attempt(
@@ -250,25 +252,25 @@ class ForebayBackend(_Backend):
                 self._send_signal(signals.task_finished, result)
 
     def _send_signal(self, signal: Any, result: Any) -> None:
-        """Whoever listens and fails must not make a job run again that has run, or be stored twice."""
-        for receiver, answer in signal.send_robust(type(self), task_result=result):
-            if isinstance(answer, Exception):
-                logger.error("%r has failed for the task %s", receiver, result.id, exc_info=answer)
+        """Send a signal. A receiver that fails must not make a finished job run again, or be stored twice."""
+        for receiver, response in signal.send_robust(type(self), task_result=result):
+            if isinstance(response, Exception):
+                logger.error("%r has failed for the task %s", receiver, result.id, exc_info=response)
 
 
 def _make_exception(error: AttemptError) -> Exception:
-    """The error of an attempt as an exception. The attempt may have run in another process, so its traceback
-    is a note of it."""
+    """Return the error of an attempt as an exception. The attempt may have run in another process, so its
+    traceback is a note of it."""
     kind: type[Exception] = type(error.type, (Exception,), {"__module__": "builtins"})
-    made = kind(error.message)
+    exception = kind(error.message)
     if error.traceback:
-        made.add_note(error.traceback)
-    return made
+        exception.add_note(error.traceback)
+    return exception
 
 
 @contextmanager
 def _refresh_connections(_: JobContext | None = None) -> Iterator[None]:
-    """As Django does around a request: connections that are too old or broken are not used again."""
+    """Close old and broken connections around a job, as Django does around a request."""
     close_old_connections()
     try:
         yield
@@ -285,18 +287,18 @@ def close_handles() -> None:
 
 
 def url_of(alias: str) -> str:
-    """The address of one of Django's databases, as a store."""
+    """Return the address of one of Django's databases, as a store."""
     if alias not in connections:
         raise ConfigError(f"DATABASES has no {alias!r}, which the option 'database' of TASKS names")
-    found = connections[alias].settings_dict
-    engine = found["ENGINE"].rpartition(".")[2]
+    settings = connections[alias].settings_dict
+    engine = settings["ENGINE"].rpartition(".")[2]
     if engine == "sqlite3":
-        return _sqlite_url(alias, str(found["NAME"]))
+        return _sqlite_url(alias, str(settings["NAME"]))
     if engine in ("postgresql", "postgis"):
-        given = {name: found.get(name.upper()) for name in ("user", "password", "host", "port")}
-        options = {name: value for name, value in found.get("OPTIONS", {}).items() if name in _FOR_LIBPQ}
+        given = {name: settings.get(name.upper()) for name in ("user", "password", "host", "port")}
+        options = {name: value for name, value in settings.get("OPTIONS", {}).items() if name in _FOR_LIBPQ}
         chosen = {name: str(value) for name, value in {**given, **options}.items() if value}
-        return f"postgresql:///{quote(str(found['NAME']), safe='')}?{urlencode(chosen, quote_via=quote)}"
+        return f"postgresql:///{quote(str(settings['NAME']), safe='')}?{urlencode(chosen, quote_via=quote)}"
     raise ConfigError(
         f"the database {alias!r} is of the kind {engine}: jobs can be kept in SQLite and PostgreSQL; "
         "give the option 'url' instead"
@@ -313,7 +315,7 @@ def _sqlite_url(alias: str, name: str) -> str:
 
 
 def django_app(alias: str = "default") -> Forebay:
-    """The `Forebay` object behind one of TASKS, with the tasks of all installed apps."""
+    """Return the `Forebay` object behind one of TASKS, with the tasks of all installed apps."""
     backend = task_backends[alias]
     if not isinstance(backend, ForebayBackend):
         raise ConfigError(f"TASKS[{alias!r}] is not one of Forebay's: {type(backend).__module__}")

@@ -16,12 +16,13 @@ from forebay.errors import ConfigError
 from forebay.integrations.django.backend import ForebayBackend, close_handles, url_of
 from forebay.integrations.django.tasks_api import task_backends
 
-# Stores on PostgreSQL whose tables this process has seen. Django migrates after each TransactionTestCase too.
+# Stores on PostgreSQL whose tables this process has checked. Django migrates after each TransactionTestCase
+# too.
 _migrated: Final[set[str]] = set()
 
 
 def create_tables(*, using: str, **_: Any) -> None:
-    """Make the tables for jobs in a database that Django has migrated, if TASKS keeps jobs there."""
+    """Create the tables for jobs in a database that Django has migrated, if TASKS keeps jobs there."""
     for backend in _backends():
         if backend.database == using:
             try:
@@ -36,7 +37,7 @@ def _migrate(url: str) -> None:
         return
     with Forebay(url) as app:  # closed again: a clone of the database is made next
         app.engine.migrate()
-    if url.startswith("postgresql"):  # the file of SQLite may be another one next time, and a look is cheap
+    if url.startswith("postgresql"):  # the file of SQLite may be another one next time, and a check is cheap
         _migrated.add(url)
 
 
@@ -49,5 +50,5 @@ def close_idle_connections(*, connection: Any, **_: Any) -> None:
 
 
 def _backends() -> Iterator[ForebayBackend]:
-    found = (task_backends[alias] for alias in task_backends.settings)
-    return (backend for backend in found if isinstance(backend, ForebayBackend))
+    configured = (task_backends[alias] for alias in task_backends.settings)
+    return (backend for backend in configured if isinstance(backend, ForebayBackend))

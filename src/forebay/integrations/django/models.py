@@ -1,5 +1,5 @@
-"""The name under which Django's admin and its permissions know jobs. There is no table behind it: jobs are in
-the store, and are asked for there."""
+"""Model of jobs for Django's admin and its permissions. There is no table behind it: jobs are read from the
+store."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import models
 
-if TYPE_CHECKING:  # Django brings no types, and a base of an unknown type would make ours unknown
+if TYPE_CHECKING:  # Django has no types, and a base of an unknown type would make ours unknown
 
     class _Manager:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 
         def get_queryset(self) -> Any: ...
 
     class _Model:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 else:
     _Manager, _Model = models.Manager, models.Model
 
 
 class EmptyManager(_Manager):
-    """For whoever goes through all models, such as `dumpdata`: nothing is here."""
+    """A manager without rows, for code that goes through all models, such as `dumpdata`."""
 
     def get_queryset(self) -> Any:
         return super().get_queryset().none()

@@ -1,4 +1,4 @@
-"""A job as Django's tasks see it."""
+"""Task results of Django, from jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS: Final[dict[JobState, Any]] = {
 
 
 def as_result(task: Any, timeline: Timeline) -> Any:
-    """What `get_result` gives."""
+    """Return the task result of a job."""
     job = timeline.job
     args, kwargs = decode_call(job.payload)
     first = timeline.attempts[0].started_at if timeline.attempts else job.started_at
@@ -53,14 +53,14 @@ def as_result(task: Any, timeline: Timeline) -> Any:
 
 
 def task_of(job: Job, backend: str) -> Any:
-    """The task that a job is of, as its module defines it, with what the job itself says."""
+    """Return the task of a job, as its module defines it, with the job's own options."""
     task = import_string(job.task)
     run_after = moment(job.run_at) if job.run_at > job.created_at else None
     return task.using(priority=job.priority, queue_name=job.queue, run_after=run_after, backend=backend)
 
 
 def _workers(timeline: Timeline) -> Iterator[str]:
-    """One for each attempt: those that ended badly, and the one that runs or has completed."""
+    """Yield the worker of each attempt: the failed ones, and the one that runs or has completed."""
     yield from (str(attempt.worker) for attempt in timeline.attempts)
     job = timeline.job
     last = timeline.attempts[-1].attempt if timeline.attempts else 0
@@ -73,8 +73,8 @@ def _error(error: AttemptError) -> Any:
 
 
 def _path_of(error: AttemptError) -> str:
-    """Where the class of an exception is to be imported from. Its last line of the traceback says so, unless
-    it is one of Python's own; an attempt that was ended from outside has none."""
+    """Return the import path of an exception's class. The last line of the traceback has it, unless the class
+    is one of Python's own; an attempt that was ended from outside has none."""
     if hasattr(builtins, error.type):
         return f"builtins.{error.type}"
     for line in reversed(error.traceback.splitlines()):
@@ -85,15 +85,15 @@ def _path_of(error: AttemptError) -> str:
 
 
 def enqueued_at(job_id: JobId) -> datetime | None:
-    """By the id of the job, which is known before anything is read of it."""
+    """Return the time from the id of the job, which is known before anything is read of it."""
     try:
         return moment(ulid_created_at(job_id))
-    except InvalidJob:  # an id that a caller has brought
+    except InvalidJob:  # an id of the caller's own
         return None
 
 
 def moment(at: int | None) -> datetime | None:
-    """A time as the settings want it: naive, or aware of its zone."""
+    """Return a time in the form of the settings: naive, or aware of its zone."""
     if at is None:
         return None
     aware = datetime.fromtimestamp(at / 1_000, UTC)

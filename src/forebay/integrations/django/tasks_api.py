@@ -1,4 +1,4 @@
-"""Django's tasks, from Django itself or from the package that brings them to Django 5.2."""
+"""Django's tasks, from Django itself or from the package that provides them for Django 5.2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["backends", "base", "exceptions", "invalid_task", "normalize_json", "
 
 
 def invalid_task(reason: str) -> Exception:
-    """The error for a task that the backend cannot take; the two packages call it differently."""
+    """Return the error for a task that the backend refuses; the two packages name it differently."""
     kind = getattr(exceptions, "InvalidTask", None) or exceptions.InvalidTaskError
     error: Exception = kind(reason)
     return error

@@ -1,4 +1,4 @@
-"""For the command line: `forebay worker forebay.integrations.django.worker:app`.
+"""App of the project for the command line: `forebay worker forebay.integrations.django.worker:app`.
 
 Reads the settings that DJANGO_SETTINGS_MODULE names, and FOREBAY_DJANGO_BACKEND, the alias in TASKS.
 """

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.cli.main import main
 
-if TYPE_CHECKING:  # Django brings no types
+if TYPE_CHECKING:  # Django has no types
 
     class BaseCommand:
-        """What we use of Django's."""
+        """The part of Django's class that is used here."""
 else:
     from django.core.management.base import BaseCommand
 
@@ -19,21 +19,21 @@ APP = "forebay.integrations.django.worker:app"
 
 
 class Command(BaseCommand):
-    """Everything that `forebay` can do, without naming the app."""
+    """All commands of `forebay`, without naming the app."""
 
-    help = "Run a worker of this project, look at its jobs, steer them: what `forebay` does."
+    help = "Run a worker of this project, inspect and control its jobs: all commands of `forebay`."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """As Django calls it, with the options left to our own parser."""
+        """Run as Django calls it, with the options left to Forebay's own parser."""
         sys.argv = [f"{os.path.basename(argv[0])} {argv[1]}", *argv[2:]]
         main(args=_with_app(argv[2:]), prog_name=sys.argv[0])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """For `call_command("forebay", "migrate")`; options are given on the command line only."""
+        """Run for `call_command("forebay", "migrate")`; options are given on the command line only."""
         main(args=_with_app([*args]), prog_name="forebay", standalone_mode=False)
 
     def add_arguments(self, parser: Any) -> None:
-        """Words are left as they are."""
+        """Leave all arguments as they are."""
         parser.add_argument("args", nargs="*")
 
 
