@@ -120,12 +120,12 @@ class Store(
         then `settled`. It is `repeated` if this worker has settled this very attempt in the same way before
         (see `is_same_end`). That is known while no later attempt has begun, or if that end left a row in the
         history. Otherwise, and where it contradicts an earlier end, it is `refused`, which leaves a REFUSED
-        event on the job. Final jobs move from the live jobs to the finished or the dead ones, and their unique key is
-        released. Jobs that go back to waiting keep `ready_at`; with a stored request to cancel they are
-        cancelled instead. A failed, discarded or lost attempt gets a row in the history, and its error joins
-        the last ten on the job. Follow-ups are inserted regardless of the queue's length or state; a taken
-        unique or idempotency key drops one, with a FOLLOW_UP_SKIPPED event on its parent. A value that the
-        engine cannot store raises StoreRefused and rolls back all.
+        event on the job. Final jobs move from the live jobs to the finished or the dead ones, and their
+        unique key is released. Jobs that go back to waiting keep `ready_at`; with a stored request to cancel
+        they are cancelled instead. A failed, discarded or lost attempt gets a row in the history, and its
+        error joins the last ten on the job. Follow-ups are inserted regardless of the queue's length or
+        state; a taken unique or idempotency key drops one, with a FOLLOW_UP_SKIPPED event on its parent. A
+        value that the engine cannot store raises StoreRefused and rolls back all.
 
         Claims are served in their order until `room` is full. Before a claim, up to 1,000 due jobs of that
         queue become pending, and waiting jobs past `expires_at` are cancelled with reason "expired". A
