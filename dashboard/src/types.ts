@@ -373,7 +373,7 @@ export interface EnqueueResponse {
   starts_in_seconds?: number | null;
 }
 
-export type EventKind = "alert" | "amended" | "cancel" | "command" | "deleted" | "dropped" | "expired" | "forced" | "held" | "key" | "limit" | "more" | "note" | "parent" | "queue" | "ramp" | "refused" | "replayed" | "revived" | "schedule" | "swept" | "unfollowed";
+export type EventKind = "alert_changed" | "api_key_changed" | "cancel" | "comment" | "deleted" | "dropped" | "events_omitted" | "expired" | "follow_up_skipped" | "force_cancelled" | "gradual_revive" | "limit_changed" | "parent_failed" | "parked" | "queue_changed" | "refused" | "replayed" | "revived" | "schedule_changed" | "swept" | "updated" | "worker_command";
 
 export interface EventView {
   kind: string;
@@ -710,7 +710,7 @@ export interface NewRuleRequest {
 
 export type OnFailure = "cancel" | "fail" | "hold" | "ignore";
 
-export type OutcomeKind = "cancelled" | "completed" | "discarded" | "failed" | "held" | "interrupted" | "lost" | "snoozed";
+export type OutcomeKind = "cancelled" | "completed" | "discarded" | "failed" | "interrupted" | "lost" | "parked" | "snoozed";
 
 export interface OutcomeRequest {
   id: string;

@@ -245,7 +245,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
 
     assert (done["dry_run"], done["found"], done["stored"], len(done["left"])) == (True, 2, 1, 1)
     assert "1 job would be imported" in words
-    assert "1 job would stay in the old place" in words
+    assert "1 job would stay in the old queue" in words
     assert waits(old) == 2
     with Forebay(url) as app:
         assert app.counts() == {}
@@ -304,7 +304,7 @@ def test_what_an_app_encrypts_is_not_stored_in_plain_words(
 
     refused = call("import", *words)
     assert refused.exit_code == 2
-    assert "leave --to out" in refused.stderr
+    assert "leave out --to" in refused.stderr
     assert waits(old) == 1
     monkeypatch.setenv("FOREBAY_ENCRYPTION_KEYS", f"one={key}")
     assert bring(*words)["stored"] == 1
@@ -353,7 +353,7 @@ def _killed(old: redis.Redis) -> int:
 
 def test_bad_words_are_refused_with_the_way_out(url: str) -> None:
     for words, said in (
-        (["--from", old_url()], "say where to"),
+        (["--from", old_url()], "name the target"),
         (["--from", "amqp://rabbit", "--to", url], "no address of a Redis server"),
         (["--from", old_url(), "--to", url, "--queue", "celery"], "should be OLD=NEW"),
         (["--from", old_url(), "--to", url, "--queue", "celery=a b"], "cannot name a queue"),

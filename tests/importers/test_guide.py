@@ -86,7 +86,7 @@ def test_a_backlog_of_celery_comes_over_as_the_page_says(shop: Path, own: RedisS
     )
     assert looked.returncode == brought.returncode == again.returncode == 1
     assert "3 jobs imported" in brought.stdout
-    assert "1 job in the old place now: as many as were left" in brought.stdout
+    assert "1 job in the old queue now: as reported above" in brought.stdout
     assert serve.removeprefix("$ ") in brought.stdout
     assert "0 jobs imported" in again.stdout
     with (

@@ -543,7 +543,7 @@ def test_a_loop_that_hangs_is_seen_said_and_shown(
         worker.start()
         try:
             assert reached.wait(DEADLINE)
-            eventually(lambda: shown(app, worker) == "silent")
+            eventually(lambda: shown(app, worker) == "unresponsive")
             eventually(lambda: "the worker's loop has not moved for" in caplog.text)
             eventually(lambda: told_of == ["WorkerStuck"])
             assert worker.is_hopeless

@@ -29,7 +29,7 @@ class WorkerState(StrEnum):
     STOPPING = "stopping"
     STOPPED = "stopped"
     # Its process lives and does not answer its supervisor: a job holds the interpreter.
-    UNRESPONSIVE = "silent"
+    UNRESPONSIVE = "unresponsive"
 
 
 class HeartbeatStatus(StrEnum):
