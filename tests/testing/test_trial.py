@@ -127,7 +127,7 @@ def test_a_store_with_jobs_is_refused_and_not_touched(shop: Shop, tmp_path: Path
         job = app.enqueue("precious")
         engine = shop.app.engine
 
-        with pytest.raises(ConfigError, match="holds 1 jobs; a trial wants a store that is nobody's"):
+        with pytest.raises(ConfigError, match="holds 1 jobs; a trial needs a store without any"):
             Trial(shop.app, url).start()
 
         assert job.refresh().state is JobState.PENDING
@@ -142,7 +142,7 @@ def test_a_store_with_schedules_or_workers_is_refused_and_not_touched(shop: Shop
         with closing(app.engine.store()) as store:
             store.heartbeat(WorkerInfo(id=WorkerId("w1")))
 
-        with pytest.raises(ConfigError, match="holds 1 schedules, 1 workers; a trial wants"):
+        with pytest.raises(ConfigError, match="holds 1 schedules, 1 workers; a trial needs"):
             Trial(shop.app, url).start()
 
         assert app.schedules.get("precious") is not None

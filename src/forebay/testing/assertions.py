@@ -1,4 +1,4 @@
-"""What was enqueued, as a test would ask."""
+"""Assertion helpers: the enqueued jobs as a test asks for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_SHOWN = 20
 
 
 def load_jobs(app: Forebay, *states: JobState) -> list[Job]:
-    """The jobs in these states, or all there are, the oldest first."""
+    """Return the jobs in these states, or all jobs, the oldest first."""
     found: list[Job] = []
     page = app.search(JobQuery(states=states))
     while True:
@@ -29,8 +29,8 @@ def load_jobs(app: Forebay, *states: JobState) -> list[Job]:
 
 
 def decode_arguments(app: Forebay, job: Job) -> dict[str, Any]:
-    """The arguments of a job by the names of its task's parameters; of a task that the app does not know,
-    those that were given by name, and the others by their places."""
+    """Return a job's arguments by the names of its task's parameters. Of a task that the app does not know,
+    keyword arguments have their names and positional ones their positions."""
     args, kwargs = decode_call(job.payload)
     if job.task not in app.registry:
         return {**{str(place): value for place, value in enumerate(args)}, **kwargs}
@@ -48,7 +48,7 @@ def find_matching(
     queue: str | None,
     states: Sequence[JobState],
 ) -> list[Job]:
-    """The jobs of a task that have at least these arguments."""
+    """Return the jobs of a task that have at least these arguments."""
     name = task_name(task)
     wanted = dict(arguments or {})
     return [
@@ -69,14 +69,14 @@ def _contains(arguments: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _task_names(app: Forebay, name: str) -> tuple[str, ...]:
-    """A task may be asked for by its own name and by those it had before."""
+    """Return the names of a task: its own, and those it had before."""
     if name not in app.registry:
         return (name,)
     return (name, app.registry[name].name, *app.registry[name].aliases)
 
 
 def describe_jobs(app: Forebay, jobs: Sequence[Job]) -> str:
-    """Jobs as a failed assertion shows them."""
+    """Describe jobs for the message of a failed assertion."""
     if not jobs:
         return "nothing was enqueued"
     lines = [f"  {_describe_job(app, job)}" for job in jobs[:MAX_SHOWN]]

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""Manual clock: stands still until a test moves it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ManualClock:
         self._passed_ms = 0
 
     def now_ms(self) -> int:
-        """The time of day, as it was set."""
+        """Return the time of day, as it was set."""
         return self._now_ms
 
     def monotonic(self) -> float:
-        """Seconds that have passed on it since it was made."""
+        """Return the seconds that have passed on this clock since it was created."""
         return self._passed_ms / 1_000
 
     def advance(self, ms: int = 0, *, seconds: float = 0) -> None:

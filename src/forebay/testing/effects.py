@@ -1,4 +1,4 @@
-"""What tasks do to the world, call by call, and whether each effect has happened once."""
+"""Effects of tasks on the outside world, recorded call by call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Crash(NamedTuple):
 
 
 class Effects:
-    """Keeps what was done. `reach` is told of each effect of a job."""
+    """Records watched calls and crashes. `on_step` is called with each effect of a job."""
 
     def __init__(self, on_step: Callable[[WorkerStep | str, Job], None]) -> None:
         self._on_step = on_step
@@ -39,7 +39,7 @@ class Effects:
         self.crashes: list[Crash] = []
 
     def watch(self, func: Callable[P, R], name: str) -> Callable[P, R]:
-        """The function, every call of which is kept as an effect once it has returned."""
+        """Return the function with every call recorded as an effect once it has returned."""
 
         @wraps(func)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,7 +53,7 @@ class Effects:
             self._record(name, args, kwargs)
             return value
 
-        # As its caller sees it, it is what it was.
+        # `wraps` keeps the signature, so the type for the caller is unchanged.
         chosen: Any = call_async if inspect.iscoroutinefunction(func) else call
         watched: Callable[P, R] = chosen
         return watched

@@ -1,4 +1,4 @@
-"""Faults at the seam between a program and its store: not reached, not answered, killed."""
+"""Faults between a program and its store: not reached, busy, answer lost, process killed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from forebay.stores.contract.store import Store
 
 
 class Killed(BaseException):
-    """The process has died, perhaps in the middle of a call; nothing of it is heard again."""
+    """The process has died, perhaps in the middle of a call, and does nothing more."""
 
 
 class Fault(StrEnum):
-    """What may happen to one call. It has happened in the store with the last two."""
+    """A fault of one call. With the last two the call has taken effect in the store."""
 
     AWAY = "away"  # the store is not reached
     BUSY = "busy"  # a lock time-out: another transaction holds what the call needs
@@ -27,15 +27,15 @@ class Fault(StrEnum):
 
 
 class FaultPlan(Protocol):
-    """Says which calls go wrong, and how."""
+    """Plan that decides which calls fail, and how."""
 
     def next(self, operation: str, *, is_process: bool) -> Fault | None:
-        """The fault for this call, if it has one. Only a process can be killed."""
+        """Return the fault of this call, or None. Only a process can be killed."""
         ...
 
 
 class PlannedFaults:
-    """Faults at calls that a test names; while `is_away` is set, nobody reaches the store at all.
+    """Faults at calls that a test names; while `is_away` is set, every call fails.
 
     >>> faults = PlannedFaults()
     >>> faults.plan("insert", Fault.AWAY)
@@ -48,8 +48,8 @@ class PlannedFaults:
         self._planned: list[tuple[str, Fault]] = []
 
     def plan(self, operation: str, fault: Fault | str, *, times: int = 1) -> None:
-        """Let the next `times` calls of a method of `Store` go wrong: `insert` enqueues, `exchange` claims
-        and settles, `sweep` takes over from the dead."""
+        """Make the next `times` calls of a method of `Store` fail: `insert` enqueues, `settle_and_claim`
+        claims and settles, `sweep` takes over from dead workers."""
         if not hasattr(Store, operation):
             raise ConfigError(
                 f"{operation!r} is no operation of a store; see forebay.stores.contract.store.Store"
@@ -58,11 +58,11 @@ class PlannedFaults:
 
     @property
     def left(self) -> int:
-        """How many planned faults nobody has met yet."""
+        """Number of planned faults that no call has met yet."""
         return len(self._planned)
 
     def next(self, operation: str, *, is_process: bool) -> Fault | None:
-        """The fault that was planned for this call, once."""
+        """Return the fault that was planned for this call, once."""
         if self.is_away:
             return Fault.AWAY
         for place, (name, fault) in enumerate(self._planned):
@@ -77,8 +77,8 @@ def _ignore_call(operation: str, args: tuple[Any, ...], answer: Any) -> None:
 
 
 class FaultyStore:
-    """A handle whose calls go wrong now and then. `note` hears of each call that has happened in the store,
-    whether its caller does or not."""
+    """A store handle with faults. `on_call` is called for each call that took effect in the store, even if
+    its answer is lost."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class FaultyStore:
 
 
 class _FaultyEngine:
-    """Passes on whatever it does not do itself."""
+    """Engine with wrapped store handles; all else is delegated."""
 
     def __init__(self, engine: Engine, wrap: Callable[[Store], Any]) -> None:
         self._engine = engine
@@ -129,6 +129,6 @@ class _FaultyEngine:
 
 
 def inject_faults(engine: Engine, wrap: Callable[[Store], Any]) -> Engine:
-    """The engine with every handle to write wrapped."""
+    """Return the engine with every store handle wrapped."""
     # It has all the methods of an engine; those that it does not change are the engine's own.
     return cast(Engine, _FaultyEngine(engine, wrap))

@@ -1,4 +1,4 @@
-"""A store that is lent to a trial: refused if it is somebody's, and given back as it was."""
+"""Scratch store: the store of a trial, refused unless it is empty, and restored at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import redact_url
 
-# What calls of a store change that outlasts the jobs.
+# Calls of a store whose changes outlast the jobs.
 _WRITES: Final = {
     "save_schedule": "schedule",
     "save_queue": "queue",
@@ -32,8 +32,8 @@ _WRITES: Final = {
 
 
 class ScratchStore:
-    """What a trial finds in a store and what it changes there. Once keys, documents, metrics and events
-    cannot be taken back: they end by themselves, or stay."""
+    """A store's content before a trial, and the trial's changes to it. Idempotency keys, documents, metrics
+    and events cannot be taken back: they expire, or stay."""
 
     def __init__(self, engine: Engine, url: str) -> None:
         self._engine, self._url = engine, url
@@ -42,7 +42,8 @@ class ScratchStore:
         self._changed: set[tuple[str, str]] = set()
 
     def check_empty(self) -> None:
-        """A test that is led to the wrong store must not touch it."""
+        """Raise ConfigError for a store with jobs, schedules or workers: a test that is given the wrong store
+        must not touch it."""
         with closing(self._engine.reader()) as reader:
             found = {
                 "jobs": sum(count.total for count in reader.counts(()).values()),
@@ -54,15 +55,16 @@ class ScratchStore:
         held = ", ".join(f"{count} {what}" for what, count in found.items() if count)
         if held:
             shown = redact_url(self._url)
-            raise ConfigError(f"{shown!r} holds {held}; a trial wants a store that is nobody's")
+            raise ConfigError(f"{shown!r} holds {held}; a trial needs a store without any")
 
     def record_call(self, operation: str, args: tuple[Any, ...], answer: Any) -> None:
-        """Hear of a call that has happened in the store."""
+        """Record a call that took effect in the store."""
         if operation in _WRITES:
             self._changed.add((_WRITES[operation], _name_of(args[0])))
 
     def restore(self) -> None:
-        """Without jobs, and as it was in all that this trial has changed: others may have come meanwhile."""
+        """Delete all jobs and undo this trial's changes. All else stays: other programs may have used the
+        store in the meantime."""
         if not self._engine.features.is_shared:
             return
         with closing(self._engine.store()) as store, closing(self._engine.reader()) as reader:

@@ -1,4 +1,4 @@
-"""`Trial`: an app on an empty store whose time and whose workers are in the hand of a test."""
+"""`Trial`: an app on an empty store, with time and workers under the control of a test."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from forebay.testing.worker import TrialWorker, WorkerStep, run_coroutine
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# These have no clock of their own, and take the one that they are given.
+# Store engines without a clock of their own: they use the one they are given.
 _ACCEPT_CLOCK: Final = ("memory", "sqlite")
-# Time cannot be moved on a server, so the leases of one who is to die are short.
+# Time cannot be moved on a server, so leases of a worker that will be killed are short.
 _DYING_LEASE_MS: Final = 1_000
 _RECHECK_MS: Final = 1_000
 _UNCLAIMABLE: Final = (QueueState.PAUSED, QueueState.DROPPED)
 
 
 class Trial:
-    """Gives an app an empty store and a clock that stands still, for as long as the block lasts. Jobs run
-    when the test says so, in its own thread, by the coordinator of every worker.
+    """Gives an app an empty store and a clock that stands still, until the block ends. Jobs run when the test
+    says so, in its own thread, by the coordinator that all workers use.
 
         with Trial(app) as trial:
             order.enqueue(7)
@@ -74,7 +74,7 @@ class Trial:
         self._is_begun = False
         self._crash_after: WorkerStep | str | None = None
         self._is_dead = False
-        self._steps: dict[str, None] = {}  # that a worker has come to, in their order
+        self._steps: dict[str, None] = {}  # reached by a worker, in order
         self._before: tuple[Engine, Clock] | None = None
         self._engine: Engine
         self._store: Store
@@ -85,7 +85,7 @@ class Trial:
     # Begin and end
 
     def start(self) -> None:
-        """Take the app over."""
+        """Take over the app."""
         if self._before is not None:
             raise ConfigError("this trial has begun already")
         self._engine = open_engine(self._url, clock=self._manual_clock)
@@ -94,14 +94,14 @@ class Trial:
         takes_clock = self._engine.features.name in _ACCEPT_CLOCK
         clock: Clock = self._manual_clock if takes_clock else SystemClock()
         engine = inject_faults(self._engine, lambda store: FaultyStore(store, self.faults, lent.record_call))
-        # Before the app is touched: a store that cannot be opened leaves it as it is.
+        # Before the app is changed: a store that cannot be opened leaves it as it is.
         self._store, self._scratch_store = engine.store(), lent
         self._before = self.app.engine, self.app.clock
         self.app.engine, self.app.clock = engine, clock
         self.app.client.switch_store(engine, clock, self._inline_drain if self._inline else None)
 
     def stop(self) -> None:
-        """Give the app back as it was; stopping twice is fine."""
+        """Restore the app; stopping twice is fine."""
         if self._before is None:
             return
         before, self._before = self._before, None
@@ -127,7 +127,7 @@ class Trial:
 
     @property
     def clock(self) -> ManualClock:
-        """The time of the app and of its store."""
+        """The clock of the app and of its store."""
         if self._engine.features.name not in _ACCEPT_CLOCK:
             raise ConfigError(
                 f"{self._engine.features.name} has a clock of its own; use pass_time, which waits"
@@ -135,15 +135,15 @@ class Trial:
         return self._manual_clock
 
     def pass_time(self, length: Duration, *, raises: bool = True) -> int:
-        """Let so much time pass (seconds, or a timedelta), and run what becomes due, each at its time; how
-        many attempts that were. Raises as `drain` does."""
+        """Let time pass (seconds, or a timedelta), and run what becomes due, each job at its time. Return the
+        number of attempts. Raises as `drain` does."""
         until = self._now() + duration_ms("length", length)
         attempts, self._waiting = self.drain(raises=raises), frozenset()
         while (at := self._find_next_time()) is not None and at <= until:
             self._wait_until(at)
             attempts += self.drain(raises=raises)
         self._wait_until(until)
-        # On a server time goes on while we look.
+        # On a server time goes on during the search.
         return attempts + self.drain(raises=raises)
 
     def _now(self) -> int:
@@ -154,13 +154,13 @@ class Trial:
 
     def _sleep(self, seconds: float) -> None:
         if self._engine.features.name in _ACCEPT_CLOCK:
-            # In whole milliseconds, as the clock counts: a shorter pause would never pass.
+            # Whole milliseconds, the resolution of the clock: a shorter pause would never pass.
             self._manual_clock.advance(ms=max(0, ceil(seconds * 1_000)))
         else:
             sleep(max(0.0, seconds))
 
     def _find_next_time(self) -> int | None:
-        """When there may be something to do; nothing is due now."""
+        """Return the next time at which a job may be due; nothing is due now."""
         jobs, now = load_jobs(self.app, *LIVE), self._now()
         ends = [at for job in jobs for at in (_due_at(job), job.expires_at) if at is not None and at > now]
         due = self._store.due_schedules(1)
@@ -171,8 +171,8 @@ class Trial:
         return min(ends, default=None)
 
     def _find_waiting(self, jobs: Sequence[Job], now: int) -> frozenset[JobId]:
-        """What is due and does not run, and may do so by time alone. For a job that waits for another one, or
-        in a queue that is paused, something else must happen first, and that is in our hand."""
+        """Return the waiting jobs that are due and may run by time alone. A job that waits for another one,
+        or in a paused queue, waits for something that only the test can do."""
         due = [job for job in jobs if job.state is not JobState.BLOCKED and _due_at(job) <= now]
         names = sorted({job.queue for job in due})
         queues = self.app.client.read(lambda reader: reader.queues(names)) if names else []
@@ -180,8 +180,8 @@ class Trial:
         return frozenset(job.id for job in due if job.queue not in closed)
 
     def _next_check_at(self, waiting: frozenset[JobId], now: int) -> int:
-        # Nobody can tell how long a limit holds it. The pause grows with the time in which nothing has
-        # changed, so that a week costs some two hundred looks, and a rate is still met nearly on time.
+        # How long a limit holds the job is unknown. The pause grows with the time without changes. So a week
+        # costs about two hundred looks, and a rate is still met nearly on time.
         if waiting != self._waiting:
             self._waiting, self._waiting_since = waiting, now
         return now + max(_RECHECK_MS, (now - self._waiting_since) // 16)
@@ -189,12 +189,12 @@ class Trial:
     # Work
 
     def drain(self, *, raises: bool = True) -> int:
-        """Run all that is due, in this thread, with what it enqueues, until there is no more; how many
-        attempts that were. A task that fails is settled as by any worker, and at the end the first exception
-        is raised again, unless it was a signal (`Retry`, `Snooze`, `Discard`, `Cancel`) or `raises` is False.
+        """Run all that is due, and what it enqueues, in this thread. Return the number of attempts. A task
+        that fails is settled as by any worker. At the end the first exception is raised again, unless it was
+        a signal (`Retry`, `Snooze`, `Discard`, `Cancel`) or `raises` is False.
 
-        If a planned fault kills the worker this ends at once, and what the worker had is held until its lease
-        is over.
+        If a planned fault kills the worker, this ends at once. The worker's jobs stay leased until their
+        leases end.
         """
         attempts, raised = self._run_due()
         if raises and raised is not None:
@@ -220,7 +220,7 @@ class Trial:
         return attempts, raised
 
     def _begin(self) -> None:
-        """As a worker does when it starts."""
+        """Do what a worker does when it starts."""
         if self._before is None:
             raise ConfigError("this trial has not begun, or is over: use it as a context manager")
         if not self._is_begun:
@@ -246,8 +246,8 @@ class Trial:
             worker.close()
 
     def _run_maintenance(self) -> None:
-        """What workers do once a second, without waiting for its turn; what cannot be done now is done in the
-        next round."""
+        """Run all maintenance tasks without waiting for their periods. A task that fails now runs in the next
+        round."""
         if self._engine.features.runs_maintenance:
             return
         store, sweeper = self._store, new_worker_id()
@@ -262,11 +262,11 @@ class Trial:
     # Crash
 
     def crash(self, after: WorkerStep | str) -> Job:
-        """Run what is due until a worker has done this step with a job, and kill the worker there; the job.
+        """Run what is due until a worker reaches this step with a job, and kill it there; return the job.
 
-        Steps are `claimed`, `started`, `ran` and `settled`, the name of an effect that is watched, or the
-        name of a step of the job (`current_job().step`). Nothing is settled or handed back: go on with
-        `recover`, or let the lease's time pass. Raises AssertionError if no worker comes to that step.
+        Steps are `claimed`, `started`, `ran` and `settled`, the name of a watched effect, or the name of a
+        step of the job (`current_job().step`). Nothing is settled or handed back: go on with `recover`, or
+        let the lease's time pass. Raises AssertionError if no worker reaches that step.
         """
         crashes = len(self._effects.crashes)
         self._crash_after = after
@@ -282,13 +282,13 @@ class Trial:
         return self._effects.crashes[-1].job
 
     def recover(self, *, raises: bool = True) -> int:
-        """Let time pass until the leases of dead workers are over and their jobs are due again, and run them;
-        how many attempts were made meanwhile. Raises as `drain` does."""
+        """Let time pass until the leases of dead workers have ended and their jobs are due again, and run
+        them. Return the number of attempts. Raises as `drain` does."""
         held = {job.id: job for job in load_jobs(self.app, JobState.RUNNING)}
         attempts = self._pass_time_until(
             max((job.lease_expires_at or 0 for job in held.values()), default=0), raises
         )
-        # From the second crash on a job waits before it is run again.
+        # From the second crash on a job waits before its next attempt.
         waiting = [
             job.run_at
             for job in self.app.client.jobs(list(held))
@@ -301,7 +301,7 @@ class Trial:
 
     def _on_step(self, step: WorkerStep | str, job: Job) -> None:
         if self._is_dead:
-            raise Killed  # it is dead, though its task has caught what killed it
+            raise Killed  # the worker is dead, even if its task caught the exception that killed it
         self._steps[str(step)] = None
         if step == self._crash_after:
             self._is_dead = True
@@ -311,19 +311,19 @@ class Trial:
     # Look
 
     def effect(self, func: Callable[P, R], name: str | None = None) -> Callable[P, R]:
-        """The function, watched: what it does to the world counts as an effect of the job that calls it.
+        """Return the function, watched: each call counts as an effect of the job that makes it.
 
         monkeypatch.setattr(bank, "charge", trial.effect(bank.charge))
         """
         return self._effects.watch(func, name or str(getattr(func, "__name__", func)))
 
     def assert_effects_once(self, *names: str) -> None:
-        """Assert that each job has done each watched effect once, told apart by name and arguments, and that
-        those named have happened at all."""
+        """Assert that no job has repeated a watched effect, told apart by name and arguments, and that those
+        named have happened at all."""
         self._effects.assert_once(names)
 
     def jobs(self, *states: JobState) -> list[Job]:
-        """The records of all jobs, or of those in these states, the oldest first."""
+        """Return all jobs, or those in these states, the oldest first."""
         return load_jobs(self.app, *states)
 
     def assert_enqueued(
@@ -336,7 +336,7 @@ class Trial:
         count: int | None = None,
     ) -> list[Job]:
         """Assert that jobs of a task were enqueued with at least these arguments, by the names of its
-        parameters; as many as `count`, or any number but none. Gives them, the oldest first.
+        parameters: `count` jobs, or at least one. Return them, the oldest first.
 
             trial.assert_enqueued(send_mail, {"to": "ada@example.com"}, queue="mail", count=1)
         """

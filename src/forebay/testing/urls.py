@@ -1,4 +1,4 @@
-"""Addresses of stores for tests: one of each engine that a program may run on."""
+"""URLs of stores for tests, one for each engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from forebay.errors import ConfigError
 
-# What keeps one test process from another on one server.
+# Separates the test processes on one server.
 _ISOLATION_OPTIONS: Final = {
     "postgresql": "schema",
     "postgres": "schema",
@@ -21,8 +21,8 @@ _ISOLATION_OPTIONS: Final = {
 
 
 def trial_url(store: str, folder: Path, name: str = "main") -> str:
-    """The address of a store for one test process: `store` is `memory`, `sqlite` (a file in this folder) or
-    the address of a server, on which a schema or a namespace is named for this process, unless it names one.
+    """Return the URL of a store for one test process. `store` is `memory`, `sqlite` (a file in this folder)
+    or the URL of a server. There a schema or a namespace is named for this process, unless the URL has one.
 
     >>> trial_url("memory", Path("/tmp"))
     'memory://'

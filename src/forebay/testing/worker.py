@@ -1,5 +1,5 @@
-"""A worker that takes its turns when it is told to, runs jobs in the thread of the test, and can be killed
-after any of its steps. The coordinator is that of every worker."""
+"""Trial worker: runs jobs in the thread of the test, step by step, and can be killed after any of its steps.
+Its coordinator is the one that all workers use."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ MAX_ATTEMPTS: Final = 10_000
 
 
 class WorkerStep(StrEnum):
-    """What a worker does with each job, in this order; it can be killed after any of these."""
+    """Step of a worker with a job, in this order; a worker can be killed after any of them."""
 
-    CLAIMED = "claimed"  # the job is its own, and nothing of it was begun
-    STARTED = "started"  # the arguments are read, and the task is about to be called
-    RAN = "ran"  # the task has returned, and nobody knows it yet
-    SETTLED = "settled"  # the store knows
+    CLAIMED = "claimed"  # the job is claimed and not started
+    STARTED = "started"  # the arguments are decoded, and the task is about to be called
+    RAN = "ran"  # the task has returned, and its outcome is not settled yet
+    SETTLED = "settled"  # the outcome is in the store
 
 
 OnStep = Callable[[WorkerStep | str, Job], None]
 
 
 class TrialWorker:
-    """One worker with room for one job. `reach` hears of every step, and may raise `Killed`; `sleep` is how
-    time passes while the store is away. With `lease_ms` its leases are of this length."""
+    """One worker with one slot. `on_step` is called with every step, and may raise `Killed`. `sleep` lets
+    time pass while the store is unreachable. With `lease_ms` all leases have this length."""
 
     kind = ExecutorKind.CALLS
 
@@ -73,7 +73,7 @@ class TrialWorker:
         self._submitted: deque[Assignment] = deque()
         self._id = new_worker_id()
         self._store = cast(Store, _FixedLeaseStore(lease_ms, app.engine.store()))
-        # A task may say things on threads of its own.
+        # A task may report progress on threads of its own.
         self._tick_lock = RLock()
         self._coordinator = Coordinator(
             worker=WorkerInfo(id=self._id, queues=tuple(map(QueueName, queues))),
@@ -88,11 +88,11 @@ class TrialWorker:
             hooks=app.registry.hooks,
             records_metrics=False,
         )
-        self.raised: BaseException | None = None  # by the first task that has failed
+        self.raised: BaseException | None = None  # by the first task that failed
 
     def work(self) -> int:
-        """Run what is due until there is no more; how many attempts that were. Raises StoreUnavailable when
-        the store was away for a minute."""
+        """Run what is due until there is no more; return the number of attempts. Raises StoreUnavailable
+        after a minute without the store."""
         attempts, waited = 0, 0.0
         while True:
             pause = self.tick()
@@ -121,9 +121,9 @@ class TrialWorker:
         self.report_step(WorkerStep.CLAIMED, assignment.job)
         if not assignment.acquire():
             return
-        # What the job sets in context variables is its own affair.
+        # A copy: context variables that the job sets must not reach the test.
         outcome = copy_context().run(self._run_task, assignment)
-        # One whose lease was nearly over is handed back, and comes again.
+        # A job whose lease is nearly over is handed back, and claimed again.
         has_run = assignment.started_at is not None
         if has_run:
             self.report_step(WorkerStep.RAN, assignment.job)
@@ -155,7 +155,7 @@ class TrialWorker:
             self.raised = self.raised or raised
         return outcome
 
-    # What the coordinator asks of executors
+    # Protocol of executors
 
     def executor(self, task: str) -> Executor:
         return cast("Executor", self)
@@ -173,15 +173,15 @@ class TrialWorker:
         self._submitted.append(assignment)
 
     def interrupt(self, assignment: Assignment, reason: BaseException) -> None:
-        """It runs in the thread that would have to interrupt it."""
+        """Do nothing: the job runs in the thread that would have to interrupt it."""
 
     def close(self) -> None:
-        """Let go of the store; what it holds stays held."""
+        """Close the store; leases stay held."""
         self._store.close()
 
 
 class _FixedLeaseStore:
-    """A handle that claims for another time than jobs and queues say."""
+    """A store handle whose claims have leases of a fixed length."""
 
     def __init__(self, lease_ms: int | None, store: Store) -> None:
         self._lease_ms = lease_ms
@@ -202,7 +202,7 @@ class _FixedLeaseStore:
 
 
 class _ImmediateProgress(ProgressBuffer):
-    """What a job says is written while the job waits: nobody else would do it meanwhile."""
+    """Writes progress of a job at once, while the job waits: this worker has no thread that would do it."""
 
     def __init__(self, worker: TrialWorker, app: Forebay) -> None:
         super().__init__(app.clock, lambda: None, app.engine.reader)
@@ -218,7 +218,7 @@ class _ImmediateProgress(ProgressBuffer):
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end, also for a test that is a coroutine itself: its loop waits meanwhile."""
+    """Run a coroutine to its end, also in a test that is a coroutine itself: its loop waits until then."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
