@@ -85,63 +85,64 @@ class ProducerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Enqueue(self, request, context):
-        """Ask for a job.
+        """Enqueue a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EnqueueBatch(self, request, context):
-        """Ask for several jobs, in one or several queues: all or none, or without `atomic` those that can be.
+        """Enqueue several jobs, in one or several queues: all or none, or without `atomic` those that can be
+        stored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskStatus(self, request, context):
-        """Show a job with its attempts and with what depends on it.
+        """Show a job with its attempts, its dependencies and its dependants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WaitForCompletion(self, request, context):
-        """Show a job when it has ended, or as it is when the time is up.
+        """Show a job when it has ended, or its state when the time is up.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTask(self, request, context):
-        """Show a job now, and again whenever something has happened to it, until it has ended.
+        """Show a job now and after each change, until it has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskGraph(self, request, context):
-        """Show the jobs around one that wait for each other.
+        """Show the jobs that are connected with one by dependencies.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskResult(self, request, context):
-        """Give what a completed job has returned.
+        """Return the result of a completed job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTask(self, request, context):
-        """Cancel a job that waits; ask one that runs to stop.
+        """Cancel a waiting job; ask a running one to stop.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTaskPriority(self, request, context):
-        """Change the priority, time, metadata or queue of a job that waits; what is left out stays.
+        """Change the priority, time, metadata or queue of a waiting job; what is left out stays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -510,63 +511,63 @@ class ConsumerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Dequeue(self, request, context):
-        """Take a job to run, and a lease on it; wait for one if there is none.
+        """Claim a job, with a lease on it; wait for one if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DequeueBatch(self, request, context):
-        """Take up to `most` jobs to run, and a lease on each; wait for some if there are none.
+        """Claim up to `limit` jobs, with a lease on each; wait for some if there are none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DequeueStream(self, request, context):
-        """Take jobs as they come, until the call is cancelled; at most `window` of them that are not settled.
+        """Claim jobs as they come, until the call is cancelled; at most `window` of them are unsettled at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AckTask(self, request, context):
-        """Say that a job is done.
+        """Report that a job has completed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NackTask(self, request, context):
-        """Say that an attempt failed. It is tried again, or, without `requeue`, goes to the dead letters.
+        """Report that an attempt has failed. The job is retried, or without `requeue` goes to the dead letters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SettleTasks(self, request, context):
-        """Say how several jobs ended; each is answered for itself.
+        """Report the outcomes of several jobs; each is answered separately.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Keep a job for longer, and say how far it is.
+        """Renew a lease, and report progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExtendVisibility(self, request, context):
-        """Let a lease end later than it would.
+        """Extend a lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PeekNext(self, request, context):
-        """Show the jobs that would be claimed next, and take none.
+        """Show the next jobs to be claimed, without claiming them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1209,14 +1210,14 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetQueueMetrics(self, request, context):
-        """Show what a queue has done lately.
+        """Show recent metrics of a queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListQueueMetrics(self, request, context):
-        """Show what all queues have done lately.
+        """Show recent metrics of all queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1244,147 +1245,147 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DeleteQueue(self, request, context):
-        """Close a queue for good; by `force` though it has jobs, which go to the dead letters.
+        """Delete a queue; with `force` although it has jobs, which go to the dead letters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseQueue(self, request, context):
-        """Give out no more jobs of a queue; it goes on taking new ones.
+        """Pause a queue: no more jobs are claimed, new ones are accepted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeQueue(self, request, context):
-        """Make a paused or draining queue active again.
+        """Resume a paused or draining queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainQueue(self, request, context):
-        """Take no new jobs and let the others be worked off.
+        """Drain a queue: new jobs are refused, present ones are still run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeQueue(self, request, context):
-        """Delete jobs that wait in a queue, or those that a filter names; running ones stay.
+        """Delete waiting jobs of a queue, or those that a filter matches; running jobs stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequeueTasks(self, request, context):
-        """Put dead and cancelled jobs of a queue back.
+        """Revive dead and cancelled jobs of a queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchTasks(self, request, context):
-        """List jobs that fit, newest first.
+        """List matching jobs, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BulkTasks(self, request, context):
-        """Cancel, revive or delete all jobs that fit, or say how many they are.
+        """Cancel, revive or delete all matching jobs, or count them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTask(self, request, context):
-        """Remove a job that does not run, with its history.
+        """Delete a job that is not running, with its history.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReviveTask(self, request, context):
-        """Put a dead or cancelled job back.
+        """Revive a dead or cancelled job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReplayTask(self, request, context):
-        """Enqueue a new job like an earlier one, with other arguments if you like.
+        """Enqueue a copy of an earlier job, optionally with other arguments.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListDeadLetterTasks(self, request, context):
-        """List dead letters, newest first.
+        """List matching dead letters, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequeueFromDeadLetter(self, request, context):
-        """Put the dead letters that fit back.
+        """Revive matching dead letters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PurgeDeadLetterQueue(self, request, context):
-        """Delete the dead letters that fit for good.
+        """Delete matching dead letters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFailureGroups(self, request, context):
-        """Show dead letters by what they died of, the largest group first.
+        """Group dead letters by error, largest group first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartGradualRevive(self, request, context):
-        """Begin to put dead letters back in batches that grow, until too many die again.
+        """Start to revive dead letters in growing batches, until too many fail again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListGradualRevives(self, request, context):
-        """List ramps, the newest first.
+        """List gradual revives, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGradualRevive(self, request, context):
-        """Show how far a ramp has come.
+        """Show the progress of a gradual revive.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseGradualRevive(self, request, context):
-        """Put no more dead letters back until the ramp is resumed.
+        """Pause a gradual revive: no further batch starts until it is resumed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeGradualRevive(self, request, context):
-        """Go on with a ramp that was paused or has stopped.
+        """Resume a gradual revive that was paused or has stopped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopGradualRevive(self, request, context):
-        """End a ramp; what was put back goes on.
+        """End a gradual revive; revived jobs stay in their queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1405,77 +1406,77 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SaveSchedule(self, request, context):
-        """Make a schedule, or change what it does and when.
+        """Create or change a schedule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PreviewSchedule(self, request, context):
-        """Say when such a schedule would run next; nothing is saved.
+        """Return the next runs of such a schedule; nothing is saved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveSchedule(self, request, context):
-        """Forget a schedule with its history; its jobs stay.
+        """Remove a schedule with its history; its jobs stay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseSchedule(self, request, context):
-        """Enqueue no more of its jobs.
+        """Pause a schedule: no further runs are enqueued.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSchedule(self, request, context):
-        """Let it go on from now.
+        """Resume a schedule from now on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FireSchedule(self, request, context):
-        """Enqueue its job now.
+        """Enqueue the job of a schedule now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListScheduleRuns(self, request, context):
-        """List what became of the runs of a schedule, newest first.
+        """List the runs of a schedule, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWorkers(self, request, context):
-        """List workers with their state; with `with_dead` those that have died too.
+        """List workers with their state; with `with_dead` dead ones too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendCommand(self, request, context):
-        """Ask workers to pause, resume, stop, or say what their threads do: those named, or `all_workers`.
+        """Send a command to the named workers, or to `all_workers`: pause, resume, stop, drain, halt or stacks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCommands(self, request, context):
-        """Show what came of commands.
+        """Show commands with the responses of their workers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLimits(self, request, context):
-        """List limits by scope.
+        """List limits with their usage, by scope.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1496,126 +1497,126 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListAlerts(self, request, context):
-        """List alerts, newest first: those that nobody has acknowledged, unless something else is asked for.
+        """List alerts, newest first; by default those that are not acknowledged.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TriggerAlert(self, request, context):
-        """Raise an alert by hand; it is active until somebody resolves it.
+        """Raise an alert by hand; it is active until it is resolved.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeAlert(self, request, context):
-        """Say that somebody has seen an alert.
+        """Acknowledge an alert.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResolveAlert(self, request, context):
-        """Say that an alert is over; if its condition still holds it comes again after the cooldown.
+        """Resolve an alert; it is raised again after the cooldown if its condition still holds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAlertRules(self, request, context):
-        """List the rules of alerts, and the metrics that they can ask for.
+        """List alert rules, and the metrics that they may use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateAlertRule(self, request, context):
-        """Make a rule of alerts.
+        """Create an alert rule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SaveAlertRule(self, request, context):
-        """Make a rule of alerts, or say what the one of this id is from now on.
+        """Create or replace an alert rule.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveAlertRule(self, request, context):
-        """Remove a rule of alerts; one that is always there is as it was at first.
+        """Remove an alert rule; a built-in one is reset to its default.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAlertChannels(self, request, context):
-        """List who is told of alerts, without secrets.
+        """List alert channels, without their secrets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SaveAlertChannel(self, request, context):
-        """Say who is told of alerts, and how.
+        """Create or replace an alert channel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveAlertChannel(self, request, context):
-        """Tell nobody by a channel any more.
+        """Remove an alert channel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListKeys(self, request, context):
-        """List the API keys, without their secrets.
+        """List API keys, without their secrets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetKey(self, request, context):
-        """Show what an API key is for.
+        """Show an API key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateKey(self, request, context):
-        """Make an API key, and tell its token this once.
+        """Create an API key; its token is returned this once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RotateKey(self, request, context):
-        """Give an API key another secret, and tell its new token this once.
+        """Give an API key a new secret; the new token is returned this once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RevokeKey(self, request, context):
-        """Let an API key open nothing any more; servers know within five seconds.
+        """Revoke an API key; servers reject it within five seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SearchAudit(self, request, context):
-        """List who did what, newest first, with what was before and what is after.
+        """Search the audit log, newest first, with the values before and after each change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def VerifyAudit(self, request, context):
-        """Check that no line of the audit log was changed or removed.
+        """Check that no entry of the audit log was changed or removed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

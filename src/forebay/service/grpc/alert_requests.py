@@ -24,7 +24,7 @@ AlertId = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\
 
 
 class ListAlertsRequest(RequestModel, frozen=True, kw_only=True):
-    """List alerts, newest first: those that nobody has acknowledged, unless something else is asked for."""
+    """List alerts, newest first; by default those that are not acknowledged."""
 
     severity: Severity | None = None
     acknowledged: bool = False
@@ -34,52 +34,52 @@ class ListAlertsRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class TriggerAlertRequest(TriggerRequest, frozen=True, kw_only=True):
-    """Raise an alert by hand; it is active until somebody resolves it."""
+    """Raise an alert by hand; it is active until it is resolved."""
 
 
 class AcknowledgeAlertRequest(RequestModel, frozen=True, kw_only=True):
-    """Say that somebody has seen an alert."""
+    """Acknowledge an alert."""
 
     id: AlertId
 
 
 class ResolveAlertRequest(RequestModel, frozen=True, kw_only=True):
-    """Say that an alert is over; if its condition still holds it comes again after the cooldown."""
+    """Resolve an alert; it is raised again after the cooldown if its condition still holds."""
 
     id: AlertId
 
 
 class ListAlertRulesRequest(RequestModel, frozen=True, kw_only=True):
-    """List the rules of alerts, and the metrics that they can ask for."""
+    """List alert rules, and the metrics that they may use."""
 
 
 class CreateAlertRuleRequest(NewRuleRequest, frozen=True, kw_only=True):
-    """Make a rule of alerts."""
+    """Create an alert rule."""
 
 
 class SaveAlertRuleRequest(RuleRequest, frozen=True, kw_only=True):
-    """Make a rule of alerts, or say what the one of this id is from now on."""
+    """Create or replace an alert rule."""
 
     id: RuleId
 
 
 class RemoveAlertRuleRequest(RequestModel, frozen=True, kw_only=True):
-    """Remove a rule of alerts; one that is always there is as it was at first."""
+    """Remove an alert rule; a built-in one is reset to its default."""
 
     id: RuleId
 
 
 class ListAlertChannelsRequest(RequestModel, frozen=True, kw_only=True):
-    """List who is told of alerts, without secrets."""
+    """List alert channels, without their secrets."""
 
 
 class SaveAlertChannelRequest(ChannelRequest, frozen=True, kw_only=True):
-    """Say who is told of alerts, and how."""
+    """Create or replace an alert channel."""
 
     name: ChannelName
 
 
 class RemoveAlertChannelRequest(RequestModel, frozen=True, kw_only=True):
-    """Tell nobody by a channel any more."""
+    """Remove an alert channel."""
 
     name: ChannelName

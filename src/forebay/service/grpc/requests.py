@@ -63,56 +63,57 @@ PageSize = Annotated[int, Meta(ge=1, le=1_000)]
 
 
 class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
-    """Ask for a job."""
+    """Enqueue a job."""
 
     job: NewJob
     with_position: bool = False
 
 
 class EnqueueBatchRequest(EnqueueManyRequest, frozen=True, kw_only=True):
-    """Ask for several jobs, in one or several queues: all or none, or without `atomic` those that can be."""
+    """Enqueue several jobs, in one or several queues: all or none, or without `atomic` those that can be
+    stored."""
 
 
 class GetTaskStatusRequest(RequestModel, frozen=True, kw_only=True):
-    """Show a job with its attempts and with what depends on it."""
+    """Show a job with its attempts, its dependencies and its dependants."""
 
     id: JobId
 
 
 class WaitForCompletionRequest(RequestModel, frozen=True, kw_only=True):
-    """Show a job when it has ended, or as it is when the time is up."""
+    """Show a job when it has ended, or its state when the time is up."""
 
     id: JobId
     timeout_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
 class WatchTaskRequest(RequestModel, frozen=True, kw_only=True):
-    """Show a job now, and again whenever something has happened to it, until it has ended."""
+    """Show a job now and after each change, until it has ended."""
 
     id: JobId
 
 
 class GetTaskGraphRequest(RequestModel, frozen=True, kw_only=True):
-    """Show the jobs around one that wait for each other."""
+    """Show the jobs that are connected with one by dependencies."""
 
     id: JobId
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
 
 
 class GetTaskResultRequest(RequestModel, frozen=True, kw_only=True):
-    """Give what a completed job has returned."""
+    """Return the result of a completed job."""
 
     id: JobId
 
 
 class CancelTaskRequest(CancelRequest, frozen=True, kw_only=True):
-    """Cancel a job that waits; ask one that runs to stop."""
+    """Cancel a waiting job; ask a running one to stop."""
 
     id: JobId
 
 
 class UpdateTaskPriorityRequest(UpdateJobRequest, frozen=True, kw_only=True):
-    """Change the priority, time, metadata or queue of a job that waits; what is left out stays."""
+    """Change the priority, time, metadata or queue of a waiting job; what is left out stays."""
 
     id: JobId
 
@@ -121,51 +122,53 @@ class UpdateTaskPriorityRequest(UpdateJobRequest, frozen=True, kw_only=True):
 
 
 class DequeueRequest(ClaimCriteria, frozen=True, kw_only=True):
-    """Take a job to run, and a lease on it; wait for one if there is none."""
+    """Claim a job, with a lease on it; wait for one if there is none."""
 
     wait_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
 class DequeueBatchRequest(ClaimRequest, frozen=True, kw_only=True):
-    """Take up to `most` jobs to run, and a lease on each; wait for some if there are none."""
+    """Claim up to `limit` jobs, with a lease on each; wait for some if there are none."""
 
 
 class DequeueStreamRequest(ClaimCriteria, frozen=True, kw_only=True):
-    """Take jobs as they come, until the call is cancelled; at most `window` of them that are not settled."""
+    """Claim jobs as they come, until the call is cancelled; at most `window` of them are unsettled at a
+    time."""
 
     window: PageSize = 10
 
 
 class AckTaskRequest(AckRequest, frozen=True, kw_only=True):
-    """Say that a job is done."""
+    """Report that a job has completed."""
 
     id: JobId
 
 
 class NackTaskRequest(NackRequest, frozen=True, kw_only=True):
-    """Say that an attempt failed. It is tried again, or, without `requeue`, goes to the dead letters."""
+    """Report that an attempt has failed. The job is retried, or without `requeue` goes to the dead
+    letters."""
 
     id: JobId
 
 
 class SettleTasksRequest(SettleRequest, frozen=True, kw_only=True):
-    """Say how several jobs ended; each is answered for itself."""
+    """Report the outcomes of several jobs; each is answered separately."""
 
 
 class HeartbeatRequest(Heartbeat, frozen=True, kw_only=True):
-    """Keep a job for longer, and say how far it is."""
+    """Renew a lease, and report progress."""
 
     id: JobId
 
 
 class ExtendVisibilityRequest(ExtendRequest, frozen=True, kw_only=True):
-    """Let a lease end later than it would."""
+    """Extend a lease."""
 
     id: JobId
 
 
 class PeekNextRequest(RequestModel, frozen=True, kw_only=True):
-    """Show the jobs that would be claimed next, and take none."""
+    """Show the next jobs to be claimed, without claiming them."""
 
     queue: Queue
     limit: PageSize = 10
@@ -185,14 +188,14 @@ class GetQueueRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class GetQueueMetricsRequest(RequestModel, frozen=True, kw_only=True):
-    """Show what a queue has done lately."""
+    """Show recent metrics of a queue."""
 
     queue: Queue
     window_seconds: WindowSeconds = DEFAULT_WINDOW_MS / 1_000
 
 
 class ListQueueMetricsRequest(RequestModel, frozen=True, kw_only=True):
-    """Show what all queues have done lately."""
+    """Show recent metrics of all queues."""
 
     window_seconds: WindowSeconds = DEFAULT_WINDOW_MS / 1_000
 
@@ -222,38 +225,38 @@ class UpdateQueueConfigRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class DeleteQueueRequest(RequestModel, frozen=True, kw_only=True):
-    """Close a queue for good; by `force` though it has jobs, which go to the dead letters."""
+    """Delete a queue; with `force` although it has jobs, which go to the dead letters."""
 
     name: Queue
     force: bool = False
 
 
 class PauseQueueRequest(RequestModel, frozen=True, kw_only=True):
-    """Give out no more jobs of a queue; it goes on taking new ones."""
+    """Pause a queue: no more jobs are claimed, new ones are accepted."""
 
     name: Queue
 
 
 class ResumeQueueRequest(RequestModel, frozen=True, kw_only=True):
-    """Make a paused or draining queue active again."""
+    """Resume a paused or draining queue."""
 
     name: Queue
 
 
 class DrainQueueRequest(RequestModel, frozen=True, kw_only=True):
-    """Take no new jobs and let the others be worked off."""
+    """Drain a queue: new jobs are refused, present ones are still run."""
 
     name: Queue
 
 
 class PurgeQueueRequest(FilterRequest, frozen=True, kw_only=True):
-    """Delete jobs that wait in a queue, or those that a filter names; running ones stay."""
+    """Delete waiting jobs of a queue, or those that a filter matches; running jobs stay."""
 
     name: Queue
 
 
 class RequeueTasksRequest(FilterRequest, frozen=True, kw_only=True):
-    """Put dead and cancelled jobs of a queue back."""
+    """Revive dead and cancelled jobs of a queue."""
 
     name: Queue
 
@@ -262,75 +265,75 @@ class RequeueTasksRequest(FilterRequest, frozen=True, kw_only=True):
 
 
 class SearchTasksRequest(SearchRequest, frozen=True, kw_only=True):
-    """List jobs that fit, newest first."""
+    """List matching jobs, newest first."""
 
 
 class BulkTasksRequest(BulkRequest, frozen=True, kw_only=True):
-    """Cancel, revive or delete all jobs that fit, or say how many they are."""
+    """Cancel, revive or delete all matching jobs, or count them."""
 
 
 class DeleteTaskRequest(RequestModel, frozen=True, kw_only=True):
-    """Remove a job that does not run, with its history."""
+    """Delete a job that is not running, with its history."""
 
     id: JobId
 
 
 class ReviveTaskRequest(ReviveRequest, frozen=True, kw_only=True):
-    """Put a dead or cancelled job back."""
+    """Revive a dead or cancelled job."""
 
     id: JobId
 
 
 class ReplayTaskRequest(ReplayRequest, frozen=True, kw_only=True):
-    """Enqueue a new job like an earlier one, with other arguments if you like."""
+    """Enqueue a copy of an earlier job, optionally with other arguments."""
 
     id: JobId
 
 
 class ListDeadLetterTasksRequest(SearchRequest, frozen=True, kw_only=True):
-    """List dead letters, newest first."""
+    """List matching dead letters, newest first."""
 
 
 class RequeueFromDeadLetterRequest(DeadLetterRequest, frozen=True, kw_only=True):
-    """Put the dead letters that fit back."""
+    """Revive matching dead letters."""
 
 
 class PurgeDeadLetterQueueRequest(DeadLetterRequest, frozen=True, kw_only=True):
-    """Delete the dead letters that fit for good."""
+    """Delete matching dead letters."""
 
 
 class ListFailureGroupsRequest(FailureGroupsRequest, frozen=True, kw_only=True):
-    """Show dead letters by what they died of, the largest group first."""
+    """Group dead letters by error, largest group first."""
 
 
 class StartGradualReviveRequest(GradualReviveRequest, frozen=True, kw_only=True):
-    """Begin to put dead letters back in batches that grow, until too many die again."""
+    """Start to revive dead letters in growing batches, until too many fail again."""
 
 
 class ListGradualRevivesRequest(RequestModel, frozen=True, kw_only=True):
-    """List ramps, the newest first."""
+    """List gradual revives, newest first."""
 
 
 class GetGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """Show how far a ramp has come."""
+    """Show the progress of a gradual revive."""
 
     name: GradualReviveName
 
 
 class PauseGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """Put no more dead letters back until the ramp is resumed."""
+    """Pause a gradual revive: no further batch starts until it is resumed."""
 
     name: GradualReviveName
 
 
 class ResumeGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """Go on with a ramp that was paused or has stopped."""
+    """Resume a gradual revive that was paused or has stopped."""
 
     name: GradualReviveName
 
 
 class StopGradualReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """End a ramp; what was put back goes on."""
+    """End a gradual revive; revived jobs stay in their queues."""
 
     name: GradualReviveName
 
@@ -349,57 +352,58 @@ class GetScheduleRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class SaveScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
-    """Make a schedule, or change what it does and when."""
+    """Create or change a schedule."""
 
     name: Name
 
 
 class PreviewScheduleRequest(ScheduleRequest, frozen=True, kw_only=True):
-    """Say when such a schedule would run next; nothing is saved."""
+    """Return the next runs of such a schedule; nothing is saved."""
 
     name: Name
     runs: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
 class RemoveScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """Forget a schedule with its history; its jobs stay."""
+    """Remove a schedule with its history; its jobs stay."""
 
     name: Name
 
 
 class PauseScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """Enqueue no more of its jobs."""
+    """Pause a schedule: no further runs are enqueued."""
 
     name: Name
 
 
 class ResumeScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """Let it go on from now."""
+    """Resume a schedule from now on."""
 
     name: Name
 
 
 class FireScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """Enqueue its job now."""
+    """Enqueue the job of a schedule now."""
 
     name: Name
 
 
 class ListScheduleRunsRequest(RequestModel, frozen=True, kw_only=True):
-    """List what became of the runs of a schedule, newest first."""
+    """List the runs of a schedule, newest first."""
 
     name: Name
     limit: Annotated[int, Meta(ge=1, le=100)] = 100
 
 
 class ListWorkersRequest(RequestModel, frozen=True, kw_only=True):
-    """List workers with their state; with `with_dead` those that have died too."""
+    """List workers with their state; with `with_dead` dead ones too."""
 
     with_dead: bool = False
 
 
 class SendCommandRequest(CommandRequest, frozen=True, kw_only=True):
-    """Ask workers to pause, resume, stop, or say what their threads do: those named, or `all_workers`."""
+    """Send a command to the named workers, or to `all_workers`: pause, resume, stop, drain, halt or
+    stacks."""
 
     all_workers: bool = False
 
@@ -411,13 +415,13 @@ class SendCommandRequest(CommandRequest, frozen=True, kw_only=True):
 
 
 class GetCommandsRequest(RequestModel, frozen=True, kw_only=True):
-    """Show what came of commands."""
+    """Show commands with the responses of their workers."""
 
     ids: Annotated[list[str], Meta(min_length=1, max_length=100)]
 
 
 class ListLimitsRequest(RequestModel, frozen=True, kw_only=True):
-    """List limits by scope."""
+    """List limits with their usage, by scope."""
 
 
 class SetLimitRequest(LimitRequest, frozen=True, kw_only=True):
@@ -436,34 +440,34 @@ KeyName = Annotated[str, Meta(pattern=KEY_NAME)]
 
 
 class ListKeysRequest(RequestModel, frozen=True, kw_only=True):
-    """List the API keys, without their secrets."""
+    """List API keys, without their secrets."""
 
 
 class GetKeyRequest(RequestModel, frozen=True, kw_only=True):
-    """Show what an API key is for."""
+    """Show an API key."""
 
     name: KeyName
 
 
 class CreateKeyRequest(KeyRequest, frozen=True, kw_only=True):
-    """Make an API key, and tell its token this once."""
+    """Create an API key; its token is returned this once."""
 
 
 class RotateKeyRequest(RotateRequest, frozen=True, kw_only=True):
-    """Give an API key another secret, and tell its new token this once."""
+    """Give an API key a new secret; the new token is returned this once."""
 
     name: KeyName
 
 
 class RevokeKeyRequest(RequestModel, frozen=True, kw_only=True):
-    """Let an API key open nothing any more; servers know within five seconds."""
+    """Revoke an API key; servers reject it within five seconds."""
 
     name: KeyName
 
 
 class SearchAuditRequest(AuditRequest, frozen=True, kw_only=True):
-    """List who did what, newest first, with what was before and what is after."""
+    """Search the audit log, newest first, with the values before and after each change."""
 
 
 class VerifyAuditRequest(AuditCheckRequest, frozen=True, kw_only=True):
-    """Check that no line of the audit log was changed or removed."""
+    """Check that no entry of the audit log was changed or removed."""

@@ -7,10 +7,10 @@ from forebay.service.schema.audit import AuditCheckRequest, AuditCheckResponse, 
 
 
 async def audit(permit: AuthorizedRequest, data: AuditRequest) -> AuditResponse:
-    """List who did what, newest first."""
+    """Search the audit log, newest first, with the values before and after each change."""
     return await permit.authorize("audit").audit.audit(data)
 
 
 async def check_audit(permit: AuthorizedRequest, data: AuditCheckRequest) -> AuditCheckResponse:
-    """Check that no line of the audit log was changed or removed."""
+    """Check that no entry of the audit log was changed or removed."""
     return await permit.authorize("check_audit").audit.check_audit(data)

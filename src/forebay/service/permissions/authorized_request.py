@@ -1,4 +1,4 @@
-"""Who asks, and the service that they ask: the operations are only to be had with leave."""
+"""Authorized request: the caller and the service, which is handed out only with a permission check."""
 
 from __future__ import annotations
 
@@ -15,24 +15,28 @@ class AuthorizedRequest:
     __slots__ = ("caller", "service")
 
     def __init__(self, service: Service, caller: Caller) -> None:
-        self.service: Service = service  # for what needs nobody's leave
+        self.service: Service = service  # only for what needs no permission
         self.caller: Caller = caller
 
     @property
     def actor(self) -> str:
-        """Who asks, for the record."""
+        """Name of the caller in the audit log."""
         return self.caller.actor
 
     def authorize(self, operation: str, *queues: str) -> Service:
-        """The operations, for one that who asks may do to all these queues, or to what belongs to none;
-        raises Forbidden. Everybody gets the service from here and below, so none can forget to ask."""
+        """Return the service for an operation on all these queues, or on something that belongs to no queue.
+
+        Raises Forbidden. All permission functions get the service from here, so none can forget the check.
+        """
         for queue in queues or (None,):
             self.caller.check(operation, queue)
         return self.service
 
     def check_text(self, text: str | None, *queues: str) -> None:
-        """Raise Forbidden for a search by text in queues that they may not claim from: it is compared with
-        arguments as they are stored, so whether it fits would tell what a mask hides."""
+        """Raise Forbidden for a search by text in queues that the caller may not claim from.
+
+        The text is compared with arguments as they are stored, so a match would reveal what a mask hides.
+        """
         for queue in queues or (None,):
             if text is not None and not self.caller.may("claim", queue):
                 where = f"queue {queue}" if queue else "all queues"
@@ -42,22 +46,21 @@ class AuthorizedRequest:
                 )
 
     def redact_items(self, found: list[JobListItem]) -> list[JobListItem]:
-        """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
-        return found if self.caller.may("job") else [redact_list_item(line) for line in found]
+        """Return list items as the caller may see them: a reason may name a job of a hidden queue."""
+        return found if self.caller.may("job") else [redact_list_item(item) for item in found]
 
     async def authorize_jobs(self, operation: str, *ids: str) -> Service:
-        """The same for what is done to jobs; raises JobNotFound or Forbidden for the first that they may
-        not."""
+        """Return the service for an operation on these jobs; raises JobNotFound or Forbidden for the first
+        forbidden one."""
         for error in (await self.find_refusals(operation, *ids)).values():
             raise error
         return self.service
 
     async def find_refusals(self, operation: str, *ids: str) -> dict[str, ForebayError]:
-        """With which of these jobs who asks may not do this, and what to answer instead. Only a key that is
-        not for every queue costs a look at theirs.
+        """Return the errors for the jobs that the caller may not do this to.
 
-        A job that is moved to another queue between the look and the deed was one that they might have dealt
-        with a moment ago.
+        Only a key that is not for all queues costs a read of the jobs. A job that is moved to another queue
+        between this check and the operation was allowed a moment ago.
         """
         refused = dict[str, ForebayError]()
         if not self.caller.may_in_all_queues(operation):
@@ -65,7 +68,7 @@ class AuthorizedRequest:
             found = await self.service.pool.jobs(distinct, with_payload=False)
             for job_id, job in zip(distinct, found, strict=True):
                 try:
-                    if job is not None:  # else the operation says so
+                    if job is not None:  # else the operation reports it
                         self.caller.check_job(operation, job_id, job.queue)
                 except ForebayError as exc:
                     refused[job_id] = exc

@@ -27,24 +27,24 @@ from forebay.service.service import Service
 
 
 async def failure_groups(permit: AuthorizedRequest, data: FailureGroupsRequest) -> FailureGroupList:
-    """Show dead letters by what they died of, the largest group first."""
+    """Group dead letters by error, largest group first."""
     found = await authorize_filter(permit, "failure_groups", data.where).dead_letters.failure_groups(data)
     if permit.caller.may("job"):
         return found
-    # A job may have ended because of one of a hidden queue.
-    nameless = [replace(one, example_reason=redact_parent(one.example_reason)) for one in found.groups]
-    return replace(found, groups=nameless)
+    # A reason may name a job of a hidden queue.
+    redacted = [replace(group, example_reason=redact_parent(group.example_reason)) for group in found.groups]
+    return replace(found, groups=redacted)
 
 
 async def start_gradual_revive(permit: AuthorizedRequest, data: GradualReviveRequest) -> GradualReviveView:
-    """Begin to put dead letters back in batches that grow, until too many die again."""
+    """Start to revive dead letters in growing batches, until too many fail again."""
     return await authorize_filter(
         permit, "start_gradual_revive", data.where
     ).dead_letters.start_gradual_revive(data, permit.actor)
 
 
 async def gradual_revives(permit: AuthorizedRequest) -> GradualReviveList:
-    """List ramps, the newest first."""
+    """List gradual revives, newest first."""
     found = await permit.service.dead_letters.gradual_revives()
     return GradualReviveList(gradual_revives=[one for one in found.gradual_revives if _may_see(permit, one)])
 
@@ -54,52 +54,52 @@ def _may_see(permit: AuthorizedRequest, view: GradualReviveView) -> bool:
 
 
 async def gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
-    """Show how far a ramp has come."""
+    """Show the progress of a gradual revive."""
     found = await permit.service.dead_letters.gradual_revive(name)
     permit.authorize("gradual_revives", *found.queues)
     return found
 
 
 async def pause_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
-    """Put no more dead letters back until the ramp is resumed."""
+    """Pause a gradual revive: no further batch starts until it is resumed."""
     return await (
         await _authorize_change(permit, "pause_gradual_revive", name)
     ).dead_letters.pause_gradual_revive(name, permit.actor)
 
 
 async def resume_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
-    """Go on with a ramp that was paused or has stopped."""
+    """Resume a gradual revive that was paused or has stopped."""
     return await (
         await _authorize_change(permit, "resume_gradual_revive", name)
     ).dead_letters.resume_gradual_revive(name, permit.actor)
 
 
 async def stop_gradual_revive(permit: AuthorizedRequest, name: str) -> GradualReviveView:
-    """End a ramp; what was put back goes on."""
+    """End a gradual revive; revived jobs stay in their queues."""
     return await (
         await _authorize_change(permit, "stop_gradual_revive", name)
     ).dead_letters.stop_gradual_revive(name, permit.actor)
 
 
 async def _authorize_change(permit: AuthorizedRequest, operation: str, name: str) -> Service:
-    """The operations, for one about a ramp; its queues stay what they were at its start."""
+    """Return the service for an operation on a gradual revive; its queues never change after its start."""
     found = await permit.service.dead_letters.gradual_revive(name)
     return permit.authorize(operation, *found.queues)
 
 
 async def dead_letters(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
-    """List dead letters, newest first."""
+    """List matching dead letters, newest first."""
     found = await authorize_filter(permit, "dead_letters", data.where).dead_letters.dead_letters(data)
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 
 async def revive_dead(permit: AuthorizedRequest, data: DeadLetterRequest) -> BulkResponse:
-    """Put the dead letters that fit back."""
+    """Revive matching dead letters."""
     service = authorize_filter(permit, "revive_dead", data.where)
     return await service.dead_letters.revive_dead(data, permit.actor)
 
 
 async def purge_dead(permit: AuthorizedRequest, data: DeadLetterRequest) -> BulkResponse:
-    """Delete the dead letters that fit for good."""
+    """Delete matching dead letters."""
     service = authorize_filter(permit, "purge_dead", data.where)
     return await service.dead_letters.purge_dead(data, permit.actor)

@@ -41,7 +41,7 @@ from forebay.service.service import Service
 async def enqueue(
     permit: AuthorizedRequest, data: EnqueueRequest, *, with_position: bool = False
 ) -> EnqueueResponse:
-    """Ask for a job."""
+    """Enqueue a job."""
     service = permit.authorize("enqueue", data.queue)
     await check_references(permit, "enqueue", [data], _jobs_by_parent([data]))
     return await service.jobs.enqueue(
@@ -50,7 +50,7 @@ async def enqueue(
 
 
 async def enqueue_many(permit: AuthorizedRequest, data: EnqueueManyRequest) -> EnqueueBatchResponse:
-    """Ask for several jobs, in one or several queues."""
+    """Enqueue several jobs, in one or several queues."""
     service = permit.authorize("enqueue_many", *{job.queue for job in data.jobs})
     await check_references(permit, "enqueue_many", data.jobs, _jobs_by_parent(data.jobs))
     jobs = [_with_client(permit, job) for job in data.jobs]
@@ -58,13 +58,13 @@ async def enqueue_many(permit: AuthorizedRequest, data: EnqueueManyRequest) -> E
 
 
 async def job(permit: AuthorizedRequest, job_id: str) -> JobView:
-    """Show a job with its attempts and with what depends on it."""
+    """Show a job with its attempts, its dependencies and its dependants."""
     service = await permit.authorize_jobs("job", job_id)
     return await service.job_reads.job(job_id, _visible_queues(permit))
 
 
 async def wait(permit: AuthorizedRequest, job_id: str, timeout_seconds: float) -> JobView:
-    """Show a job when it has ended, or as it is when the time is up."""
+    """Show a job when it has ended, or its state when the time is up."""
     service = await permit.authorize_jobs("wait", job_id)
     with permit.caller.reserve_wait() if timeout_seconds else nullcontext():
         found = await service.jobs.wait(job_id, timeout_seconds, _visible_queues(permit))
@@ -73,51 +73,51 @@ async def wait(permit: AuthorizedRequest, job_id: str, timeout_seconds: float) -
 
 
 async def watch(permit: AuthorizedRequest, job_id: str) -> AsyncGenerator[JobView, None]:
-    """Show a job now, and again whenever something has happened to it, until it has ended."""
+    """Show a job now and after each change, until it has ended."""
     service = await permit.authorize_jobs("wait", job_id)
     with permit.caller.reserve_stream():
         async with aclosing(service.jobs.watch(job_id, _visible_queues(permit))) as found:
-            async for one in found:
+            async for view in found:
                 await permit.caller.recheck()
-                yield one
+                yield view
 
 
 async def result(permit: AuthorizedRequest, job_id: str) -> ResultResponse:
-    """Give what a completed job has returned, masked for a caller that only looks."""
+    """Return the result of a completed job, masked for a caller that may only view."""
     service = await permit.authorize_jobs("result", job_id)
     return await service.jobs.result(job_id, permit.caller.may_read)
 
 
 async def graph(permit: AuthorizedRequest, job_id: str, limit: int) -> GraphView:
-    """Show the jobs around one that wait for each other."""
+    """Show the jobs that are connected with one by dependencies."""
     service = await permit.authorize_jobs("graph", job_id)
     found = await service.job_reads.graph(job_id, limit, _visible_queues(permit))
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 
 async def cancel(permit: AuthorizedRequest, job_id: str, data: CancelRequest) -> ActionResponse:
-    """Cancel a job that waits; ask one that runs to stop."""
+    """Cancel a waiting job; ask a running one to stop."""
     service = await permit.authorize_jobs("cancel", job_id)
-    if data.dependants:  # they may be in any queue
+    if data.dependants:  # dependants may be in any queue
         permit.authorize("cancel")
     return await service.jobs.cancel(job_id, data, permit.actor)
 
 
 async def update_job(permit: AuthorizedRequest, job_id: str, data: UpdateJobRequest) -> ActionResponse:
-    """Change the priority, the time, the metadata or the queue of a job that waits."""
+    """Change the priority, time, metadata or queue of a waiting job."""
     service = await permit.authorize_jobs("update_job", job_id)
-    if data.queue is not None:  # who puts a job there must be allowed to do the same to that one
+    if data.queue is not None:  # the target queue needs the same permission
         permit.authorize("update_job", data.queue)
     return await service.jobs.update_job(job_id, data, permit.actor)
 
 
 def _with_client(permit: AuthorizedRequest, data: EnqueueRequest) -> EnqueueRequest:
-    """Who has shown a key is that client: nobody spends what a queue takes of another one."""
+    """Set the client to the key of the caller, so that it cannot use up the rate of another client."""
     return data if permit.caller.key is None else replace(data, client=permit.caller.name)
 
 
 class NewJobFields(LimitedJob, Protocol):
-    """What is to be known of a new job, whoever has asked for it."""
+    """Fields of a new job that the checks of references read."""
 
     @property
     def sequence(self) -> str | None: ...
@@ -136,13 +136,12 @@ async def check_references(
     jobs: Sequence[NewJobFields],
     by_parent: Mapping[JobId, NewJobFields],
 ) -> None:
-    """A key that is not for all queues reaches into no other one by what a new job names; `by_parent` has
-    those
-    that wait for a stored job, by its id.
+    """Check that a new job references nothing beyond the caller's queues. `by_parent` maps the id of a stored
+    parent to the new job.
 
-    Jobs of a sequence wait for each other wherever they are, so it takes a key for all queues to join one. A
-    parent in a queue that the key may not see is answered as if there were none. Ids are of one kind for all
-    queues, and one that is taken is refused: whoever guesses an id learns that much and no more.
+    Jobs of a sequence wait for each other in all queues, so joining one takes a key for all queues. A parent
+    in a hidden queue is reported as missing. Ids are shared by all queues and a taken one is refused: a
+    guessed id reveals that much and no more.
     """
     caller = permit.caller
     await check_limits(permit, operation, jobs)
@@ -158,47 +157,48 @@ async def check_references(
 
 
 def _may_raise(permit: AuthorizedRequest) -> MayRaise | None:
-    """In which queues a new job may change the priority of those it waits for; None for all."""
+    """Return the check of queues whose jobs may inherit priority from a new dependant; None for all
+    queues."""
     caller = permit.caller
     return None if caller.may("update_job") else partial(caller.may, "update_job")
 
 
 def _visible_queues(permit: AuthorizedRequest) -> QueueFilter | None:
-    """Of which queues somebody may know jobs; None for all."""
+    """Return the check of queues whose jobs the caller may know; None for all queues."""
     caller = permit.caller
     return None if caller.may("job") else caller.may_see
 
 
 async def search(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
-    """List jobs that fit, newest first."""
+    """List matching jobs, newest first."""
     found = await authorize_filter(permit, "search", data.where).job_admin.search(data)
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 
 async def bulk(permit: AuthorizedRequest, data: BulkRequest) -> BulkResponse:
-    """Cancel, revive or delete all jobs that fit, or say how many they are."""
+    """Cancel, revive or delete all matching jobs, or count them."""
     service = authorize_filter(permit, "bulk", data.where)
     _check_target(permit, "bulk", data.queue)
     return await service.job_admin.bulk(data, permit.actor)
 
 
 async def delete_job(permit: AuthorizedRequest, job_id: str) -> ActionResponse:
-    """Remove a job that does not run, with its history."""
+    """Delete a job that is not running, with its history."""
     service = await permit.authorize_jobs("delete_job", job_id)
     return await service.job_admin.delete(job_id, permit.actor)
 
 
 async def revive(permit: AuthorizedRequest, job_id: str, data: ReviveRequest) -> ActionResponse:
-    """Put a dead or cancelled job back."""
+    """Revive a dead or cancelled job."""
     service = await permit.authorize_jobs("revive", job_id)
-    if data.dependants:  # they may be in any queue
+    if data.dependants:  # dependants may be in any queue
         permit.authorize("revive")
     _check_target(permit, "revive", data.queue)
     return await service.job_admin.revive(job_id, data, permit.actor)
 
 
 async def replay(permit: AuthorizedRequest, job_id: str, data: ReplayRequest) -> EnqueueResponse:
-    """Enqueue a new job like an earlier one, with other arguments if you like."""
+    """Enqueue a copy of an earlier job, optionally with other arguments."""
     service = await permit.authorize_jobs("replay", job_id)
     _check_target(permit, "replay", data.queue)
     if data.args is not None or data.kwargs is not None:
@@ -207,22 +207,23 @@ async def replay(permit: AuthorizedRequest, job_id: str, data: ReplayRequest) ->
 
 
 async def _check_produce(permit: AuthorizedRequest, job_id: str, queue: str | None) -> None:
-    """Raise Forbidden unless they may enqueue such a job themselves: with other arguments it is a new one."""
+    """Raise Forbidden unless the caller may enqueue such a job: with other arguments a replay is a new
+    job."""
     [found] = await permit.service.pool.jobs([JobId(job_id)])
-    if found is not None:  # else the operation says so
+    if found is not None:  # else the operation reports it
         job = replace(found, queue=QueueName(queue or found.queue))
         permit.authorize("enqueue", job.queue)
         await check_limits(permit, "enqueue", [job])
 
 
 def authorize_filter(permit: AuthorizedRequest, operation: str, job_filter: JobFilter) -> Service:
-    """The operations, for one about the jobs that fit."""
+    """Return the service for an operation on the jobs that match a filter."""
     service = permit.authorize(operation, *job_filter.queues)
     permit.check_text(job_filter.text, *job_filter.queues)
     return service
 
 
 def _check_target(permit: AuthorizedRequest, operation: str, queue: str | None) -> None:
-    """Who puts jobs into another queue must be allowed to do the same to that one."""
+    """Check the permission for the queue that jobs are put into."""
     if queue is not None:
         permit.authorize(operation, queue)

@@ -7,25 +7,25 @@ from forebay.service.schema.keys import KeyList, KeyRequest, KeyView, KeyWithTok
 
 
 async def keys(permit: AuthorizedRequest) -> KeyList:
-    """List the API keys, without their secrets."""
+    """List API keys, without their secrets."""
     return await permit.authorize("keys").keys.keys()
 
 
 async def key(permit: AuthorizedRequest, name: str) -> KeyView:
-    """Show what an API key is for."""
+    """Show an API key."""
     return await permit.authorize("key").keys.key(name)
 
 
 async def create_key(permit: AuthorizedRequest, data: KeyRequest) -> KeyWithToken:
-    """Make an API key, and tell its token this once."""
+    """Create an API key; its token is returned this once."""
     return await permit.authorize("create_key").keys.create_key(data, permit.actor)
 
 
 async def rotate_key(permit: AuthorizedRequest, name: str, data: RotateRequest) -> KeyWithToken:
-    """Give an API key another secret, and tell its new token this once."""
+    """Give an API key a new secret; the new token is returned this once."""
     return await permit.authorize("rotate_key").keys.rotate_key(name, data, permit.actor)
 
 
 async def revoke_key(permit: AuthorizedRequest, name: str) -> KeyView:
-    """Let an API key open nothing any more."""
+    """Revoke an API key; servers reject it within five seconds."""
     return await permit.authorize("revoke_key").keys.revoke_key(name, permit.actor)

@@ -8,7 +8,7 @@ from forebay.service.schema.limits import LimitList, LimitRequest, LimitView
 
 
 async def limits(permit: AuthorizedRequest) -> LimitList:
-    """List limits by scope."""
+    """List limits with their usage, by scope."""
     return await permit.authorize("limits").limits.limits()
 
 

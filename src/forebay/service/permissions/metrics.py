@@ -1,4 +1,4 @@
-"""Who may see which figures: those of the queues that they may see."""
+"""Permission checks for metrics: a caller gets those of the queues that it may see."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, Serie
 
 
 async def queue_metrics(permit: AuthorizedRequest, queue: str, window_seconds: float) -> QueueMetrics:
-    """Show what a queue has done lately."""
+    """Show recent metrics of a queue."""
     return await permit.authorize("queue_metrics", queue).metrics.queue(queue, window_seconds)
 
 
 async def all_metrics(permit: AuthorizedRequest, window_seconds: float) -> QueueMetricsList:
-    """Show what all queues have done lately."""
+    """Show recent metrics of all queues."""
     may = permit.caller.may
     return await permit.service.metrics.queues(window_seconds, lambda name: may("queue_metrics", name))
 
 
 async def system_metrics(permit: AuthorizedRequest) -> SystemMetrics:
-    """Show what workers, this server and the store take."""
+    """Show the resource usage of workers, this server and the store."""
     return await permit.authorize("system_metrics").metrics.system()
 
 
 async def exposition(permit: AuthorizedRequest) -> str:
-    """Show all metrics as Prometheus reads them."""
+    """Return all metrics in the format of Prometheus."""
     may = permit.caller.may
     return await permit.service.metrics.exposition(lambda name: may("exposition", name))
 

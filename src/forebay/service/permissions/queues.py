@@ -40,38 +40,38 @@ async def configure_queue(permit: AuthorizedRequest, name: str, data: QueueSetti
 
 
 async def delete_queue(permit: AuthorizedRequest, name: str, *, force: bool) -> DropResponse:
-    """Close a queue for good."""
+    """Delete a queue."""
     service = permit.authorize("delete_queue", name)
     return await service.queues.drop_queue(name, force=force, actor=permit.actor)
 
 
 async def pause_queue(permit: AuthorizedRequest, name: str) -> QueueView:
-    """Give out no more jobs of a queue; it goes on taking new ones."""
+    """Pause a queue: no more jobs are claimed, new ones are accepted."""
     service = permit.authorize("pause_queue", name)
     return await service.queues.set_state(name, QueueState.PAUSED, permit.actor)
 
 
 async def resume_queue(permit: AuthorizedRequest, name: str) -> QueueView:
-    """Make a paused or draining queue active again."""
+    """Resume a paused or draining queue."""
     service = permit.authorize("resume_queue", name)
     return await service.queues.set_state(name, QueueState.ACTIVE, permit.actor)
 
 
 async def drain_queue(permit: AuthorizedRequest, name: str) -> QueueView:
-    """Take no new jobs and let the others be worked off."""
+    """Drain a queue: new jobs are refused, present ones are still run."""
     service = permit.authorize("drain_queue", name)
     return await service.queues.set_state(name, QueueState.DRAINING, permit.actor)
 
 
 async def purge_queue(permit: AuthorizedRequest, name: str, data: FilterRequest) -> BulkResponse:
-    """Delete jobs that wait in a queue, or those that a filter names; running ones stay."""
+    """Delete waiting jobs of a queue, or those that a filter matches; running jobs stay."""
     service = permit.authorize("purge_queue", name)
     permit.check_text(data.where.text, name)
     return await service.queues.purge_queue(name, data, permit.actor)
 
 
 async def requeue(permit: AuthorizedRequest, name: str, data: FilterRequest) -> BulkResponse:
-    """Put dead and cancelled jobs of a queue back."""
+    """Revive dead and cancelled jobs of a queue."""
     service = permit.authorize("requeue", name)
     permit.check_text(data.where.text, name)
     return await service.queues.requeue(name, data, permit.actor)

@@ -25,37 +25,37 @@ async def schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
 
 
 async def save_schedule(permit: AuthorizedRequest, name: str, data: ScheduleRequest) -> ScheduleView:
-    """Make a schedule, or change what it does and when."""
+    """Create or change a schedule."""
     return await permit.authorize("save_schedule").schedules.save_schedule(name, data, permit.actor)
 
 
 async def preview_schedule(
     permit: AuthorizedRequest, name: str, data: ScheduleRequest, runs: int
 ) -> PreviewResponse:
-    """Say when such a schedule would run next; nothing is saved."""
+    """Return the next runs of such a schedule; nothing is saved."""
     return await permit.authorize("preview_schedule").schedules.preview_schedule(name, data, runs)
 
 
 async def remove_schedule(permit: AuthorizedRequest, name: str) -> ChangeResponse:
-    """Forget a schedule with its history; its jobs stay."""
+    """Remove a schedule with its history; its jobs stay."""
     return await permit.authorize("remove_schedule").schedules.remove_schedule(name, permit.actor)
 
 
 async def pause_schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
-    """Enqueue no more of its jobs."""
+    """Pause a schedule: no further runs are enqueued."""
     return await permit.authorize("pause_schedule").schedules.pause_schedule(name, permit.actor)
 
 
 async def resume_schedule(permit: AuthorizedRequest, name: str) -> ScheduleView:
-    """Let it go on from now."""
+    """Resume a schedule from now on."""
     return await permit.authorize("resume_schedule").schedules.resume_schedule(name, permit.actor)
 
 
 async def fire_schedule(permit: AuthorizedRequest, name: str) -> EnqueueResponse:
-    """Enqueue its job now."""
+    """Enqueue the job of a schedule now."""
     return await permit.authorize("fire_schedule").schedules.fire_schedule(name, permit.actor)
 
 
 async def schedule_runs(permit: AuthorizedRequest, name: str, limit: int) -> ScheduleRunList:
-    """List what became of its runs, newest first."""
+    """List the runs of a schedule, newest first."""
     return await permit.authorize("schedule_runs").schedules.schedule_runs(name, limit)

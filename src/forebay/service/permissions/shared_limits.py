@@ -1,8 +1,8 @@
-"""What new jobs may take of limits, which all keys share.
+"""Checks of new jobs against limits that all keys share.
 
-A rate is spent by jobs of every queue that it is for, and a limit by task or by key counts jobs of all
-queues. So a key names only tasks and limit keys that it was granted. If it is not for all queues, a job of it
-costs at most what each of its limits holds at once.
+A rate is spent by jobs of every queue that it covers, and a limit by task or by key counts jobs of all
+queues. So a key may name only tasks and limit keys that it was granted. The cost of a job of a key that is
+not for all queues is at most the burst of each of its limits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forebay.service.permissions.authorized_request import AuthorizedRequest
 
 
 class LimitedJob(Protocol):
-    """The fields of a job by which limits count it."""
+    """Fields of a job by which limits count it."""
 
     @property
     def task(self) -> str: ...
@@ -33,9 +33,9 @@ class LimitedJob(Protocol):
 
 
 async def check_limits(permit: AuthorizedRequest, operation: str, jobs: Sequence[LimitedJob]) -> None:
-    """Raise Forbidden for a job of a task, with a limit key or of a cost that the key was not granted.
+    """Raise Forbidden for a job with a task, a limit key or a cost that the key was not granted.
 
-    Only a job that costs more than a token needs a look at the limits: every bucket holds one.
+    Only a job that costs more than one token needs a read of the limits: every bucket holds one.
     """
     caller = permit.caller
     if caller.key is None:
@@ -53,11 +53,11 @@ async def check_limits(permit: AuthorizedRequest, operation: str, jobs: Sequence
                 f"{caller.name} may not use these limit keys, which all queues share: an administrator can "
                 f"give another key the grant {wanted:.300}"
             )
-    dear = [job for job in jobs if job.cost > 1]
-    if dear and not is_for_all:
+    costly = [job for job in jobs if job.cost > 1]
+    if costly and not is_for_all:
         found = await permit.service.pool.read(lambda reader: reader.limits())
         limits = {limit.scope: limit for limit in found if limit.rate is not None}
-        for job in dear:
+        for job in costly:
             _check_cost(caller.name, job, limits)
 
 

@@ -1,4 +1,4 @@
-"""What a caller of the store may touch, by the roles of its key."""
+"""One remote store call, with the permissions of its caller."""
 
 from __future__ import annotations
 
@@ -17,54 +17,61 @@ from forebay.stores.contract.values import PendingCancel
 
 
 class StoreAccess(AuthorizedRequest):
-    """One call of the store."""
+    """Authorized request for one store call."""
 
     def check_queues(self, operation: str, queues: Iterable[str]) -> None:
-        """Raise Forbidden unless they may do this to each of these queues."""
+        """Raise Forbidden unless the caller may do this to each of these queues."""
         for queue in dict.fromkeys(queues):
             self.caller.check(operation, queue)
 
     async def load_jobs(self, ids: Iterable[JobId]) -> dict[JobId, Job]:
-        """Those of these jobs that there are."""
+        """Return the existing ones of these jobs."""
         wanted = list(dict.fromkeys(ids))
         found = await self.service.pool.jobs(wanted, with_payload=False) if wanted else ()
         return {job.id: job for job in found if job is not None}
 
     async def find_forbidden(self, operation: str, ids: Iterable[JobId]) -> set[JobId]:
-        """Which of these jobs are none of theirs."""
+        """Return the jobs that the caller may not do this to."""
         if self.caller.may(operation):
             return set()
         jobs = (await self.load_jobs(ids)).values()
         return {job.id for job in jobs if not self.caller.may(operation, job.queue)}
 
     async def check_workers(self, ids: Iterable[WorkerId]) -> None:
-        """Raise Forbidden for a worker that works on queues they may not claim from."""
+        """Raise Forbidden for a worker on queues that the caller may not claim from."""
         if not self.caller.may("claim"):
-            wanted = list(ids)
-            for worker in await self.service.pool.read(lambda reader: reader.workers(wanted)):
+            names = list(ids)
+            for worker in await self.service.pool.read(lambda reader: reader.workers(names)):
                 self.check_queues("claim", worker.queues)
 
     async def filter_cancels(self, found: Sequence[PendingCancel]) -> tuple[PendingCancel, ...]:
-        """Of wishes that jobs shall stop, those for theirs."""
-        beyond = await self.find_forbidden("claim", (one.job_id for one in found))
-        return tuple(one for one in found if one.job_id not in beyond)
+        """Return the pending cancels of jobs that the caller may claim."""
+        forbidden = await self.find_forbidden("claim", (cancel.job_id for cancel in found))
+        return tuple(cancel for cancel in found if cancel.job_id not in forbidden)
 
     async def redact_jobs(self, jobs: Sequence[Job | None]) -> list[Job | None]:
-        """Jobs as they may be seen: none of a hidden queue, nor the name of one there; secrets only by who
-        might claim it."""
+        """Return jobs as the caller may see them.
+
+        A job of a hidden queue becomes None, and its id is removed from others. Secrets stay only in queues
+        that the caller may claim from.
+        """
         seen = [job if job is not None and self.caller.may_see(job.queue) else None for job in jobs]
         hidden = await self.find_hidden(job.parent_id for job in seen if job is not None)
         size = sum(len(job.payload) + len(job.result or b"") for job in seen if job is not None)
         return await self.service.pool.converter.run(size, self._redact_all, seen, hidden)
 
     async def find_hidden(self, ids: Iterable[JobId | None]) -> set[JobId]:
-        """Of jobs that others name, those in queues that the caller does not see. Of one that is gone nobody
-        can say where it was."""
+        """Return the referenced jobs in queues that the caller does not see. A deleted job counts as hidden,
+        because its queue is not known."""
         if self.caller.may("job"):
             return set()
-        named = {job_id for job_id in ids if job_id is not None}
-        found = await self.load_jobs(named)
-        return {one for one in named if one not in found or not self.caller.may_see(found[one].queue)}
+        referenced = {job_id for job_id in ids if job_id is not None}
+        jobs = await self.load_jobs(referenced)
+        return {
+            job_id
+            for job_id in referenced
+            if job_id not in jobs or not self.caller.may_see(jobs[job_id].queue)
+        }
 
     def _redact_all(self, jobs: Sequence[Job | None], hidden: Collection[JobId]) -> list[Job | None]:
         return [None if job is None else self._redact_job(job, hidden) for job in jobs]
@@ -83,27 +90,27 @@ class StoreAccess(AuthorizedRequest):
             reason=redact_reason(job.reason),
         )
 
-    def redact_progress(self, queue: QueueName, notes: JobProgress) -> JobProgress:
-        """Return the notes of a job of this queue, masked for a caller that only looks."""
-        return notes if self.caller.may_read(queue) else mask_progress(notes)
+    def redact_progress(self, queue: QueueName, progress: JobProgress) -> JobProgress:
+        """Return the progress of a job of this queue, masked for a caller that may only view."""
+        return progress if self.caller.may_read(queue) else mask_progress(progress)
 
     def redact_summaries(self, found: Sequence[JobSummary]) -> list[JobSummary]:
-        """Lines of a list as they may be seen: a job may have ended because of one of a hidden queue."""
-        return [replace(line, reason=redact_reason(line.reason)) for line in found]
+        """Return summaries as the caller may see them: a reason may name a job of a hidden queue."""
+        return [replace(summary, reason=redact_reason(summary.reason)) for summary in found]
 
     def set_actor(self, call_args: Any) -> None:
-        """Who has shown a key is who does it, whatever they say."""
+        """Set the actor to the caller, whatever the request names."""
         if self.caller.key is not None:
             call_args.actor = self.actor
 
 
-def mask_progress(notes: JobProgress) -> JobProgress:
-    """Return notes with masks in place of what looks secret in texts and in the results of steps."""
-    progress = notes.progress
+def mask_progress(stored: JobProgress) -> JobProgress:
+    """Return progress with masks in place of what looks secret in texts and in step results."""
+    progress = stored.progress
     return JobProgress(
         progress=progress and replace(progress, message=mask_text(progress.message)),
-        lines=tuple(replace(line, text=mask_text(line.text)) for line in notes.lines),
-        steps=tuple(replace(step, result=mask_result(step.result)) for step in notes.steps),
+        lines=tuple(replace(line, text=mask_text(line.text)) for line in stored.lines),
+        steps=tuple(replace(step, result=mask_result(step.result)) for step in stored.steps),
     )
 
 
@@ -111,6 +118,6 @@ def redact_reason(reason: str | None) -> str | None:
     return None if reason is None else redact_parent(reason)
 
 
-# What a call needs: raises Forbidden, or changes the call, and answers how to narrow what comes of it.
+# Rule of a store call: raises Forbidden or restricts the arguments, and returns a filter of the result.
 ResultFilter = Callable[[Any], Awaitable[Any]]
 StoreCallRule = Callable[[StoreAccess, Any], Awaitable[ResultFilter | None]]

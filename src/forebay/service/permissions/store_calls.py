@@ -1,6 +1,6 @@
-"""The store seam for Python programs elsewhere: any call of it, under the roles of whoever makes it.
+"""Store contract for Python programs elsewhere: any of its calls, under the permissions of the caller.
 
-What each call needs stands in `service.permitting.reaching`, and a call that is not there is nobody's.
+The rules are in `permissions.store_write_rules`; a call without a rule is forbidden.
 """
 
 from __future__ import annotations
@@ -25,42 +25,40 @@ WAKEUP_OPERATION: Final = "poll_wakeups"
 
 
 def check_call(permit: AuthorizedRequest, operation: str) -> None:
-    """Raise ConfigError for a call that there is not, and Forbidden for one that is not theirs, whatever it
-    is about: nobody's body is read for nothing."""
+    """Raise ConfigError for an unknown call and Forbidden for one that the caller may not make at all, before
+    its body is read."""
     if operation not in store_methods():
         raise ConfigError(f"this service knows no {operation!r:.60}; it may be of an older release")
     check_operation(permit.caller, operation)
 
 
 async def call_store(permit: AuthorizedRequest, operation: str, body: bytes) -> bytes:
-    """Make a call that was checked; raises what it raises, and Forbidden."""
-    call = store_methods()[operation]
-    asked = call.decode_arguments(body)
+    """Make a call that `check_call` has allowed; raises its errors, and Forbidden."""
+    method = store_methods()[operation]
+    call_args = method.decode_arguments(body)
     if operation == WAKEUP_OPERATION:
-        return encode(await permit.service.claim_waiters.wait_for_wakeup(asked.version))
-    is_bounded = any(want.max_payload is not None for want in getattr(asked, "claims", ()))
-    check_bounds(operation, asked)
-    narrow = await STORE_CALL_RULES[operation](StoreAccess(permit.service, permit.caller), asked)
-    desk = permit.service.pool
-    make: Callable[[Any], Any] = partial(call.execute, request=asked)
-    if operation == "jobs" and asked.with_payload:
-        make = partial(read_jobs, ids=asked.ids)
-    answer = await (desk.write(make) if call.writes else desk.read(make))
-    if (
-        isinstance(answer, SettleAndClaimResult) and not is_bounded
-    ):  # else the caller reads large payloads apart
-        answer = await _load_payloads(permit.service, answer)
-    return encode(answer if narrow is None else await narrow(answer))
+        return encode(await permit.service.claim_waiters.wait_for_wakeup(call_args.version))
+    is_bounded = any(claim.max_payload is not None for claim in getattr(call_args, "claims", ()))
+    check_bounds(operation, call_args)
+    narrow = await STORE_CALL_RULES[operation](StoreAccess(permit.service, permit.caller), call_args)
+    pool = permit.service.pool
+    call: Callable[[Any], Any] = partial(method.execute, request=call_args)
+    if operation == "jobs" and call_args.with_payload:
+        call = partial(read_jobs, ids=call_args.ids)
+    result = await (pool.write(call) if method.writes else pool.read(call))
+    if isinstance(result, SettleAndClaimResult) and not is_bounded:
+        result = await _load_payloads(permit.service, result)  # a bounded caller reads large payloads itself
+    return encode(result if narrow is None else await narrow(result))
 
 
-async def _load_payloads(service: Service, answer: SettleAndClaimResult) -> SettleAndClaimResult:
-    """An exchange with the payloads that were left out; jobs with too many bytes for one answer go back."""
-    if all(job.payload for job in answer.jobs):
-        return answer
+async def _load_payloads(service: Service, result: SettleAndClaimResult) -> SettleAndClaimResult:
+    """Return the result with the payloads that were left out; jobs beyond the byte budget are handed back."""
+    if all(job.payload for job in result.jobs):
+        return result
     try:
-        ready, rest = await service.pool.read_fast(partial(read_payloads, jobs=answer.jobs))
-    except Exception:  # the claim is made, and its jobs must go back
-        await service.claim_waiters.give_back(answer.jobs)
+        ready, rest = await service.pool.read_fast(partial(read_payloads, jobs=result.jobs))
+    except Exception:  # the claim is committed, so its jobs must be handed back
+        await service.claim_waiters.give_back(result.jobs)
         raise
     await service.claim_waiters.give_back(rest)
-    return replace(answer, jobs=tuple(ready))
+    return replace(result, jobs=tuple(ready))

@@ -1,7 +1,6 @@
-"""What a caller of the store may look at: jobs, queues and the rest that it names, or all that it may see.
+"""Permission rules of remote store reads: named jobs and queues, or all that the caller may see.
 
-A job of a queue that a caller may not see is answered as if there were none, and nothing that it does see
-names one.
+A job of a hidden queue is reported as missing, and no visible record names one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from forebay.domain.progress import JobProgress
 from forebay.domain.query import JobStateInfo, Page
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.operations.alerts.records import ALERT, BOARD, RULE
-from forebay.operations.gradual_revive import KIND as RAMP
+from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE
 from forebay.payload.channel_encryption import mask_channel
 from forebay.payload.codec import mask_call
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
@@ -35,28 +34,28 @@ from forebay.service.permissions.store_access import (
 from forebay.service.sessions import KIND as SESSION
 
 PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)
-# Which operation one must be allowed to look at documents of a kind; others are for who may look at keys.
-_KIND_OPERATIONS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), RAMP: "gradual_revives"}
+# Operation that allows reads of documents of a kind; other kinds need the permission to read keys.
+_KIND_OPERATIONS: Final = {**dict.fromkeys((ALERT, BOARD, RULE), "alerts"), GRADUAL_REVIVE: "gradual_revives"}
 
 
 def job_rule(empty: Any) -> StoreCallRule:
-    """For a look at one job: `empty` is the answer where there is none."""
+    """Return the rule for a read of one job; `empty` is the result for a hidden one."""
 
-    async def need(reach: StoreAccess, asked: Any) -> ResultFilter | None:
-        if not await reach.find_forbidden("job", [asked.job_id]):
+    async def rule(access: StoreAccess, call_args: Any) -> ResultFilter | None:
+        if not await access.find_forbidden("job", [call_args.job_id]):
             return None
-        return _answer_with(empty)
+        return _replace_with(empty)
 
-    return need
+    return rule
 
 
 async def progress(access: StoreAccess, call_args: Any) -> ResultFilter | None:
-    """For a look at the notes of a job: none of a hidden queue, and masked for a caller that only looks."""
+    """Hide the progress of a job of a hidden queue, and mask it for a caller that may only view."""
     if access.caller.may("job") and access.caller.may_read():
         return None
     job = (await access.load_jobs([call_args.job_id])).get(call_args.job_id)
     if job is None or not access.caller.may_see(job.queue):
-        return _answer_with(JobProgress())
+        return _replace_with(JobProgress())
 
     async def narrow(found: JobProgress) -> JobProgress:
         return access.redact_progress(job.queue, found)
@@ -65,19 +64,19 @@ async def progress(access: StoreAccess, call_args: Any) -> ResultFilter | None:
 
 
 def queues_rule(field: str) -> StoreCallRule:
-    """For a look at queues: those that are named, or all that the caller may see."""
+    """Return the rule for a read of queues: the named ones, or all visible ones."""
 
-    async def need(reach: StoreAccess, asked: Any) -> ResultFilter | None:
-        named = getattr(asked, field)
-        reach.check_queues("queue", named)
-        return None if named or reach.caller.may("queues") else _visible_only(reach.caller)
+    async def rule(access: StoreAccess, call_args: Any) -> ResultFilter | None:
+        named = getattr(call_args, field)
+        access.check_queues("queue", named)
+        return None if named or access.caller.may("queues") else _visible_only(access.caller)
 
-    return need
+    return rule
 
 
-def _answer_with(answer: Any) -> ResultFilter:
+def _replace_with(result: Any) -> ResultFilter:
     async def narrow(_: Any) -> Any:
-        return answer
+        return result
 
     return narrow
 
@@ -85,8 +84,8 @@ def _answer_with(answer: Any) -> ResultFilter:
 def _visible_only(caller: Caller) -> ResultFilter:
     async def narrow(found: Any) -> Any:
         if isinstance(found, Mapping):
-            return {name: one for name, one in found.items() if caller.may("queues", name)}
-        return [one for one in found if caller.may("queues", _queue_of(one))]
+            return {name: record for name, record in found.items() if caller.may("queues", name)}
+        return [record for record in found if caller.may("queues", _queue_of(record))]
 
     return narrow
 
@@ -102,8 +101,12 @@ async def jobs(access: StoreAccess, _: Any) -> ResultFilter | None:
 
 async def job_states(access: StoreAccess, _: Any) -> ResultFilter | None:
     async def narrow(found: list[JobStateInfo | None]) -> list[JobStateInfo | None]:
-        seen = (None if fate is None or not access.caller.may_see(fate.queue) else fate for fate in found)
-        return [None if fate is None else replace(fate, reason=redact_reason(fate.reason)) for fate in seen]
+        return [
+            replace(state, reason=redact_reason(state.reason))
+            if state is not None and access.caller.may_see(state.queue)
+            else None
+            for state in found
+        ]
 
     return None if access.caller.may("job") else narrow
 
@@ -131,7 +134,7 @@ def _redact_event(event: Event, hidden: Iterable[JobId]) -> Event:
 
 async def schedules(access: StoreAccess, _: Any) -> ResultFilter | None:
     async def narrow(found: list[Schedule]) -> list[Schedule]:
-        return [replace(one, definition=_mask_definition(one.definition)) for one in found]
+        return [replace(schedule, definition=_mask_definition(schedule.definition)) for schedule in found]
 
     access.caller.check("schedules")
     return None if access.caller.may("claim") else narrow
@@ -172,10 +175,10 @@ async def dependencies(access: StoreAccess, _: Any) -> ResultFilter | None:
         return None
 
     async def narrow(found: list[Edge]) -> list[Edge]:
-        beyond = await access.find_forbidden(
+        forbidden = await access.find_forbidden(
             "job", (job_id for edge in found for job_id in (edge.parent, edge.child))
         )
-        return [edge for edge in found if beyond.isdisjoint((edge.parent, edge.child))]
+        return [edge for edge in found if forbidden.isdisjoint((edge.parent, edge.child))]
 
     return narrow
 
@@ -190,12 +193,12 @@ async def metrics(access: StoreAccess, _: Any) -> ResultFilter | None:
 
 
 async def documents(access: StoreAccess, call_args: Any) -> ResultFilter | None:
-    # Programs with a place for blobs ask for the store's id, which is in the names of theirs.
+    # Programs with a blob store read the store's id, which is in the names of their blobs.
     if call_args.kind != BLOB_PREFIX_KIND:
         access.caller.check(_KIND_OPERATIONS.get(call_args.kind, "keys"))
     return _mask_channels if call_args.kind == CHANNEL else None
 
 
 async def _mask_channels(found: list[Document]) -> list[Document]:
-    # Also for administrators: secrets that the store has are never shown again.
+    # For administrators too: a stored secret is never shown again.
     return list(map(mask_channel, found))

@@ -1,12 +1,10 @@
-"""How far the key of somebody who calls the store from elsewhere reaches.
+"""Permission rules of remote store calls.
 
-For each method of the seam there is a function that raises Forbidden or JobNotFound, or changes the call so
-that it touches and answers only what the caller may. A key for all queues costs nothing here; one for some
-queues costs a look at the jobs that it names. A job that is moved to another queue between the look and the
-call was one that the caller might have dealt with a moment ago.
+Each method of the store contract has a rule. A rule raises Forbidden or JobNotFound, or restricts the call to
+what the caller may change and see. A key for all queues costs nothing here; another key costs a read of the
+named jobs. A job that is moved to another queue between the check and the call was allowed a moment ago.
 
-Jobs of queues that a caller may not see are answered as if there were none: nobody shall learn which ids they
-have.
+Jobs of hidden queues are reported as missing, so that their ids do not leak.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement, charge_of
 from forebay.errors import ConfigError, GradualReviveNotFound, InvalidJob, PayloadError, QueueNotFound
-from forebay.operations.gradual_revive import KIND as RAMP
+from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE
 from forebay.operations.gradual_revive import find_gradual_revive
 from forebay.payload.codec import check_queue
 from forebay.service.auth import Caller
@@ -72,7 +70,7 @@ _STATE_OPERATIONS: Final = {
 
 
 class AllQueuesRule:
-    """For what is about no queue, or about all of them."""
+    """Rule of a call about no queue, or about all queues."""
 
     def __init__(self, operation: str) -> None:
         self.operation = operation
@@ -84,17 +82,18 @@ class AllQueuesRule:
 
 
 def job_action_rule(operation: str) -> StoreCallRule:
-    """For what an operator does to jobs."""
+    """Return the rule of an operator's action on jobs."""
 
-    async def need(reach: StoreAccess, asked: Any) -> None:
-        await reach.authorize_jobs(operation, *([asked.job_id] if hasattr(asked, "job_id") else asked.ids))
-        if getattr(asked, "dependants", False):  # they may be in any queue
-            reach.caller.check(operation)
-        if getattr(asked, "queue", None) is not None:
-            reach.caller.check(operation, asked.queue)
-        reach.set_actor(asked)
+    async def rule(access: StoreAccess, call_args: Any) -> None:
+        ids = [call_args.job_id] if hasattr(call_args, "job_id") else call_args.ids
+        await access.authorize_jobs(operation, *ids)
+        if getattr(call_args, "dependants", False):  # dependants may be in any queue
+            access.caller.check(operation)
+        if getattr(call_args, "queue", None) is not None:
+            access.caller.check(operation, call_args.queue)
+        access.set_actor(call_args)
 
-    return need
+    return rule
 
 
 async def update_job(access: StoreAccess, call_args: Any) -> None:
@@ -113,24 +112,29 @@ async def insert(access: StoreAccess, call_args: Any) -> ResultFilter | None:
     call_args.create_queues &= all(access.caller.may("create_queue", job.queue) for job in call_args.jobs)
 
     async def narrow(receipts: list[InsertResult]) -> list[InsertResult]:
-        """Tell that an id or a key is taken, and not how a job of a hidden queue stands."""
-        hidden = await access.find_hidden(one.id for one in receipts if not one.is_new)
-        return [replace(one, state=None) if one.id in hidden else one for one in receipts]
+        """Report that an id or a key is taken, without the state of a job of a hidden queue."""
+        hidden = await access.find_hidden(receipt.id for receipt in receipts if not receipt.is_new)
+        return [replace(receipt, state=None) if receipt.id in hidden else receipt for receipt in receipts]
 
     return None if access.caller.may("job") else narrow
 
 
 async def check_new_jobs(access: StoreAccess, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
-    """New jobs that a caller may ask for, under its own name."""
+    """Return the new jobs under the caller's name; raises Forbidden for one that it may not enqueue."""
     caller = access.caller
     access.check_queues("enqueue_many", (job.queue for job in jobs))
     if not caller.may("enqueue_many"):
-        for job in jobs:  # a caller for all queues may see what is in any of them
+        for job in jobs:  # a caller for all queues may see the payloads of any queue
             check_queue(job.payload, job.queue, must_name=True)
-    if caller.key is not None:  # nobody spends what a queue takes of another client
+    if caller.key is not None:  # so that a client cannot use up the rate of another one
         jobs = [replace(job, client=caller.name) for job in jobs]
-    naming = {JobId(one.parent): job for job in jobs for one in job.depends_on if isinstance(one.parent, str)}
-    await check_references(access, "enqueue_many", jobs, naming)
+    by_parent = {
+        JobId(dependency.parent): job
+        for job in jobs
+        for dependency in job.depends_on
+        if isinstance(dependency.parent, str)
+    }
+    await check_references(access, "enqueue_many", jobs, by_parent)
     return jobs
 
 
@@ -138,65 +142,74 @@ async def check_new_jobs(access: StoreAccess, jobs: Sequence[NewJob]) -> Sequenc
 
 
 async def settle_and_claim(access: StoreAccess, call_args: Any) -> ResultFilter | None:
-    access.check_queues("claim", (want.queue for want in call_args.claims))
-    follow_ups = [job for one in call_args.settlements for job in one.follow_ups]
+    access.check_queues("claim", (claim.queue for claim in call_args.claims))
+    follow_ups = [job for settlement in call_args.settlements for job in settlement.follow_ups]
     if follow_ups:
         allowed = iter(await check_new_jobs(access, follow_ups))
         await _check_queues_exist(access, {job.queue for job in follow_ups})
         call_args.settlements = [
-            replace(one, follow_ups=tuple(next(allowed) for _ in one.follow_ups))
-            for one in call_args.settlements
+            replace(settlement, follow_ups=tuple(next(allowed) for _ in settlement.follow_ups))
+            for settlement in call_args.settlements
         ]
     if not access.caller.may("settle"):
         return await _narrow_settle_and_claim(access, call_args)
-    charged = [one.job_id for one in call_args.settlements if one.charge is not None]
+    charged = [settlement.job_id for settlement in call_args.settlements if settlement.charge is not None]
     if charged:
-        found = await access.load_jobs(charged)
+        jobs = await access.load_jobs(charged)
         call_args.settlements = [
-            one if one.charge is None else _restrict_settlement(found.get(one.job_id), one)
-            for one in call_args.settlements
+            settlement
+            if settlement.charge is None
+            else _restrict_settlement(jobs.get(settlement.job_id), settlement)
+            for settlement in call_args.settlements
         ]
     return None
 
 
 async def _check_queues_exist(access: StoreAccess, names: set[QueueName]) -> None:
-    """Raise QueueNotFound for a queue that there is not and that they may not create."""
-    wanted = sorted(name for name in names if not access.caller.may("create_queue", name))
-    if wanted:
-        found = await access.service.pool.read(lambda reader: reader.queues(wanted))
-        for name in set(wanted) - {queue.name for queue in found}:
+    """Raise QueueNotFound for a missing queue that the caller may not create."""
+    required = sorted(name for name in names if not access.caller.may("create_queue", name))
+    if required:
+        found = await access.service.pool.read(lambda reader: reader.queues(required))
+        for name in set(required) - {queue.name for queue in found}:
             raise QueueNotFound(f"there is no queue {name}")
 
 
 async def _narrow_settle_and_claim(access: StoreAccess, call_args: Any) -> ResultFilter:
-    named = [
-        *(one.job_id for one in call_args.settlements),
-        *(note.lease.job_id for note in call_args.updates),
+    ids = [
+        *(settlement.job_id for settlement in call_args.settlements),
+        *(update.lease.job_id for update in call_args.updates),
     ]
     jobs = {
         job.id: job
-        for job in (await access.load_jobs(named)).values()
+        for job in (await access.load_jobs(ids)).values()
         if access.caller.may("settle", job.queue)
     }
-    fits = [_can_settle(jobs.get(one.job_id), one.result) for one in call_args.settlements]
-    refused = [Lease(one.job_id, one.attempt) for one in compress(call_args.settlements, map(not_, fits))]
-    noted = [
-        _can_settle(jobs.get(one.lease.job_id), *(step.result for step in one.steps))
-        for one in call_args.updates
+    can_settle = [
+        _can_settle(jobs.get(settlement.job_id), settlement.result) for settlement in call_args.settlements
     ]
-    unnoted = [note.lease for note in compress(call_args.updates, map(not_, noted))]
+    refused = [
+        Lease(settlement.job_id, settlement.attempt)
+        for settlement in compress(call_args.settlements, map(not_, can_settle))
+    ]
+    can_update = [
+        _can_settle(jobs.get(update.lease.job_id), *(step.result for step in update.steps))
+        for update in call_args.updates
+    ]
+    refused_updates = [update.lease for update in compress(call_args.updates, map(not_, can_update))]
     call_args.settlements = [
-        _restrict_settlement(jobs[one.job_id], one) for one in compress(call_args.settlements, fits)
+        _restrict_settlement(jobs[settlement.job_id], settlement)
+        for settlement in compress(call_args.settlements, can_settle)
     ]
     call_args.updates = [
-        replace(one, queue=jobs[one.lease.job_id].queue) for one in compress(call_args.updates, noted)
+        replace(update, queue=jobs[update.lease.job_id].queue)
+        for update in compress(call_args.updates, can_update)
     ]
 
     async def narrow(answer: SettleAndClaimResult) -> SettleAndClaimResult:
         return replace(
             answer,
             refused=(*answer.refused, *_removal_refusals(refused)),
-            refused_updates=(*answer.refused_updates, *_removal_refusals(unnoted)),
+            refused_updates=(*answer.refused_updates, *_removal_refusals(refused_updates)),
             recovered=tuple(job for job in answer.recovered if access.caller.may("claim", job.queue)),
             cancels=await access.filter_cancels(answer.cancels),
         )
@@ -205,9 +218,12 @@ async def _narrow_settle_and_claim(access: StoreAccess, call_args: Any) -> Resul
 
 
 def _can_settle(job: Job | None, *results: bytes | None) -> bool:
-    """Return whether a caller may settle this job with these results. Encrypted ones must name its queue: the
-    id of a deleted job of another queue can be given again, and its old result would open under it. A running
-    job cannot be moved, so the result of a worker that holds the lease names the right queue."""
+    """Return whether a caller may settle this job with these results.
+
+    An encrypted result must name the queue of the job: the id of a deleted job of another queue can be used
+    again, and its old result would decrypt under it. A running job cannot be moved, so the result of the
+    lease holder names the right queue.
+    """
     if job is None:
         return False
     try:
@@ -219,10 +235,10 @@ def _can_settle(job: Job | None, *results: bytes | None) -> bool:
 
 
 def _restrict_settlement(job: Job | None, settlement: Settlement) -> Settlement:
-    """A settlement that touches nothing but its job, and charges no more than a job can cost, nor gives back
-    more than it has."""
+    """Return a settlement that changes nothing but its job. Its charge is at most the maximal cost, and gives
+    back at most the cost of the job."""
     if job is None:
-        return replace(settlement, charge=None)  # it will be refused
+        return replace(settlement, charge=None)  # the store will refuse it
     charge = settlement.charge
     if charge is not None:
         charge = charge_of(job, min(max(charge.tokens, -job.cost), MAX_COST - job.cost))
@@ -234,9 +250,9 @@ def _removal_refusals(leases: Iterable[Lease]) -> list[LeaseRefusal]:
 
 
 async def renew(access: StoreAccess, call_args: Any) -> ResultFilter | None:
-    beyond = await access.find_forbidden("heartbeat", (lease.job_id for lease in call_args.leases))
-    refused = _removal_refusals(lease for lease in call_args.leases if lease.job_id in beyond)
-    call_args.leases = [lease for lease in call_args.leases if lease.job_id not in beyond]
+    forbidden = await access.find_forbidden("heartbeat", (lease.job_id for lease in call_args.leases))
+    refused = _removal_refusals(lease for lease in call_args.leases if lease.job_id in forbidden)
+    call_args.leases = [lease for lease in call_args.leases if lease.job_id not in forbidden]
     if access.caller.may("claim"):
         return None
 
@@ -248,13 +264,13 @@ async def renew(access: StoreAccess, call_args: Any) -> ResultFilter | None:
 
 
 async def lease_status(access: StoreAccess, call_args: Any) -> ResultFilter | None:
-    beyond = await access.find_forbidden("settle", (lease.job_id for lease in call_args.leases))
+    forbidden = await access.find_forbidden("settle", (lease.job_id for lease in call_args.leases))
 
-    async def narrow(answer: list[LeaseStatus]) -> list[LeaseStatus]:
-        pairs = zip(call_args.leases, answer, strict=True)
-        return [LeaseStatus.OVER if lease.job_id in beyond else one for lease, one in pairs]
+    async def narrow(statuses: list[LeaseStatus]) -> list[LeaseStatus]:
+        pairs = zip(call_args.leases, statuses, strict=True)
+        return [LeaseStatus.OVER if lease.job_id in forbidden else status for lease, status in pairs]
 
-    return narrow if beyond else None
+    return narrow if forbidden else None
 
 
 async def heartbeat(access: StoreAccess, call_args: Any) -> None:
@@ -263,7 +279,7 @@ async def heartbeat(access: StoreAccess, call_args: Any) -> None:
     else:
         access.caller.check("claim")
     await access.check_workers([call_args.worker.id])
-    # Its leases are its own, and must not end with the process that writes this down.
+    # A remote worker keeps its leases when this server process ends.
     call_args.worker = replace(sanitize_worker(call_args.worker), is_remote=True)
 
 
@@ -283,14 +299,14 @@ async def answer_command(access: StoreAccess, call_args: Any) -> None:
 
 async def record_metrics(access: StoreAccess, call_args: Any) -> None:
     access.check_queues("claim", (row.queue for row in call_args.rows))
-    if call_args.instead_of:  # what puts figures of several workers together
+    if call_args.instead_of:  # a rollup, which replaces rows of several workers
         access.caller.check("maintenance")
     if not access.caller.may("maintenance"):
         now = await access.service.pool.read(lambda reader: reader.now())
         call_args.rows = drop_stale_rows(call_args.rows, now)
 
 
-# Steer
+# Administer
 
 
 async def save_queue(access: StoreAccess, call_args: Any) -> None:
@@ -310,30 +326,29 @@ async def drop_queue(access: StoreAccess, call_args: Any) -> None:
 
 async def write_document(access: StoreAccess, call_args: Any) -> None:
     kind = call_args.document.kind if hasattr(call_args, "document") else call_args.kind
-    # A ramp may be about jobs of any queue; who has a role for some queues starts theirs by the routes.
-    access.caller.check("start_gradual_revive" if kind == RAMP else "keys")
-    if kind == RAMP and hasattr(call_args, "document") and access.caller.key is not None:
+    # A gradual revive may be about jobs of any queue; a key for some queues starts one by the routes.
+    access.caller.check("start_gradual_revive" if kind == GRADUAL_REVIVE else "keys")
+    if kind == GRADUAL_REVIVE and hasattr(call_args, "document") and access.caller.key is not None:
         call_args.document = await _set_starter(access, call_args.document)
     if call_args.event is not None:
         [call_args.event] = _with_actor(access, [call_args.event])
     elif kind in PRIVATE_KINDS:
-        raise InvalidJob("a change of API keys or channels stands in the audit log", field="event")
+        raise InvalidJob("a change of API keys or channels needs an audit event", field="event")
 
 
 async def _set_starter(access: StoreAccess, document: Document) -> Document:
-    """A ramp revives in the name of who began it: that is who shows the key, and stays so. One that nobody
-    else has written yet is begun here."""
+    """Set the starter of a gradual revive: the caller if it is new, else the stored one. Its jobs are revived
+    in the starter's name."""
     try:
-        ramp = msgspec.json.decode(document.body, type=GradualRevive)
+        revive = msgspec.json.decode(document.body, type=GradualRevive)
     except (msgspec.MsgspecError, ConfigError) as exc:
         raise InvalidJob(f"this is no gradual revive: {exc}", field="document") from exc
-    by = access.actor
+    starter = access.actor
     if document.revision:
         with suppress(GradualReviveNotFound):
-            by = (
-                await access.service.pool.read(lambda reader: find_gradual_revive(reader, document.name))
-            ).started_by
-    return replace(document, body=msgspec.json.encode(replace(ramp, started_by=by)).decode())
+            stored = await access.service.pool.read(lambda reader: find_gradual_revive(reader, document.name))
+            starter = stored.started_by
+    return replace(document, body=msgspec.json.encode(replace(revive, started_by=starter)).decode())
 
 
 async def record_events(access: StoreAccess, call_args: Any) -> None:
@@ -342,11 +357,11 @@ async def record_events(access: StoreAccess, call_args: Any) -> None:
 
 
 def _with_actor(access: StoreAccess, events: Sequence[Event]) -> list[Event]:
-    """Who has shown a key is who did it, whatever they say."""
+    """Set the actor of events to the caller, whatever the request names."""
     return [replace(event, actor=access.actor if access.caller.key else event.actor) for event in events]
 
 
-# Look: see `service.permitting.seeing`
+# Read: see `permissions.store_read_rules`
 
 
 async def allow_all(_: StoreAccess, __: Any) -> None:
@@ -362,7 +377,7 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "remove_worker": remove_worker,
     "take_commands": take_commands,
     "answer_command": answer_command,
-    # What happens by the clock, to jobs of all queues
+    # Maintenance, on jobs of all queues
     **dict.fromkeys(
         (
             *("sweep", "promote", "rescore", "prune", "acquire_maintenance", "read_clock"),
@@ -371,7 +386,7 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
         AllQueuesRule("maintenance"),
     ),
     "record_metrics": record_metrics,
-    # These bring jobs along, for any queue
+    # These enqueue jobs, in any queue
     **dict.fromkeys(("due_schedules", "fire_schedules"), AllQueuesRule("save_schedule")),
     "cancel": job_action_rule("cancel"),
     "update_job": update_job,
@@ -387,7 +402,7 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "drop_document": write_document,
     "send_command": AllQueuesRule("command"),
     "record_events": record_events,
-    # Jobs with all that they carry, of all queues: what whoever looks after the store may do
+    # Complete jobs of all queues, for administrators of the store
     **dict.fromkeys(("migrate", "import_jobs", "export_jobs"), AllQueuesRule("migrate")),
     "jobs": jobs,
     "job_states": job_states,
@@ -419,7 +434,7 @@ STORE_CALL_RULES: Final[Mapping[str, StoreCallRule]] = {
     "now": allow_all,
 }
 
-# For calls about some queues: what their callers must be allowed for one of them at least.
+# For calls about some queues: the operation that a caller must be allowed for one queue at least.
 _ANY_QUEUE_OPERATIONS: Final[Mapping[str, str]] = {
     "insert": "enqueue_many",
     "settle_and_claim": "claim",
@@ -428,7 +443,7 @@ _ANY_QUEUE_OPERATIONS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("heartbeat", "remove_worker", "take_commands", "answer_command", "record_metrics"), "claim"
     ),
-    "save_queue": "pause_queue",  # who may configure it may pause it
+    "save_queue": "pause_queue",  # a role that may configure a queue may pause it
     "drop_queue": "delete_queue",
     **dict.fromkeys(
         ("save_document", "drop_document"), "start_gradual_revive"
@@ -442,8 +457,8 @@ _ANY_QUEUE_OPERATIONS: Final[Mapping[str, str]] = {
 
 def check_operation(caller: Caller, operation: str) -> None:
     """Raise Forbidden for a call that this caller may make about no queue at all, before its body is read."""
-    need = STORE_CALL_RULES.get(operation)
-    if isinstance(need, AllQueuesRule):
-        caller.check(need.operation)
+    rule = STORE_CALL_RULES.get(operation)
+    if isinstance(rule, AllQueuesRule):
+        caller.check(rule.operation)
     elif operation in _ANY_QUEUE_OPERATIONS:
         caller.check_any_queue(_ANY_QUEUE_OPERATIONS[operation])

@@ -12,10 +12,10 @@ async def workers(permit: AuthorizedRequest, *, active_only: bool) -> WorkerList
 
 
 async def command(permit: AuthorizedRequest, data: CommandRequest) -> CommandList:
-    """Ask workers to pause, resume, stop, or say what their threads do."""
+    """Send a command to workers: pause, resume, stop, drain, halt, or return their thread stacks."""
     return await permit.authorize("command").workers.command(data, permit.actor)
 
 
 async def commands(permit: AuthorizedRequest, ids: list[str]) -> CommandList:
-    """Show what came of commands."""
+    """Show commands with the responses of their workers."""
     return await permit.authorize("commands").workers.commands(ids)

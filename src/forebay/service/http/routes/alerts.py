@@ -55,7 +55,7 @@ async def alerts(
     active: ActiveQuery = None,
     limit: LimitQuery = 50,
 ) -> AlertList:
-    """List alerts, newest first: those that nobody has acknowledged, unless something else is asked for."""
+    """List alerts, newest first; by default those that are not acknowledged."""
     return await permitted.alerts(
         permit_of(request),
         severity=severity,
@@ -68,31 +68,31 @@ async def alerts(
 
 @post("/v1/alerts", tags=["alerts"])
 async def trigger_alert(request: HttpRequest, data: JSONBody[TriggerRequest]) -> AlertView:
-    """Raise an alert by hand; it is active until somebody resolves it."""
+    """Raise an alert by hand; it is active until it is resolved."""
     return await permitted.trigger_alert(permit_of(request), data)
 
 
 @post("/v1/alerts/{alert_id:str}/acknowledge", tags=["alerts"], status_code=200)
 async def acknowledge_alert(request: HttpRequest, alert_id: AlertPath) -> AlertView:
-    """Say that somebody has seen an alert."""
+    """Acknowledge an alert."""
     return await permitted.acknowledge_alert(permit_of(request), alert_id)
 
 
 @post("/v1/alerts/{alert_id:str}/resolve", tags=["alerts"], status_code=200)
 async def resolve_alert(request: HttpRequest, alert_id: AlertPath) -> AlertView:
-    """Say that an alert is over; if its condition still holds it comes again after the cooldown."""
+    """Resolve an alert; it is raised again after the cooldown if its condition still holds."""
     return await permitted.resolve_alert(permit_of(request), alert_id)
 
 
 @get("/v1/alert-rules", tags=["alerts"])
 async def alert_rules(request: HttpRequest) -> AlertRuleList:
-    """List the rules of alerts, and the metrics that they can ask for."""
+    """List alert rules, and the metrics that they may use."""
     return await permitted.alert_rules(permit_of(request))
 
 
 @post("/v1/alert-rules", tags=["alerts"])
 async def create_alert_rule(request: HttpRequest, data: JSONBody[NewRuleRequest]) -> AlertRuleView:
-    """Make a rule of alerts."""
+    """Create an alert rule."""
     return await permitted.create_alert_rule(permit_of(request), data)
 
 
@@ -100,19 +100,19 @@ async def create_alert_rule(request: HttpRequest, data: JSONBody[NewRuleRequest]
 async def save_alert_rule(
     request: HttpRequest, rule_id: RulePath, data: JSONBody[RuleRequest]
 ) -> AlertRuleView:
-    """Make a rule of alerts, or say what the one of this id is from now on."""
+    """Create or replace an alert rule."""
     return await permitted.save_alert_rule(permit_of(request), rule_id, data)
 
 
 @delete("/v1/alert-rules/{rule_id:str}", tags=["alerts"], status_code=200)
 async def remove_alert_rule(request: HttpRequest, rule_id: RulePath) -> ChangeResponse:
-    """Remove a rule of alerts; one that is always there is as it was at first."""
+    """Remove an alert rule; a built-in one is reset to its default."""
     return await permitted.remove_alert_rule(permit_of(request), rule_id)
 
 
 @get("/v1/alert-channels", tags=["alerts"])
 async def alert_channels(request: HttpRequest) -> ChannelList:
-    """List who is told of alerts, without secrets."""
+    """List alert channels, without their secrets."""
     return await permitted.alert_channels(permit_of(request))
 
 
@@ -120,13 +120,13 @@ async def alert_channels(request: HttpRequest) -> ChannelList:
 async def save_alert_channel(
     request: HttpRequest, name: ChannelPath, data: JSONBody[ChannelRequest]
 ) -> ChannelView:
-    """Say who is told of alerts, and how."""
+    """Create or replace an alert channel."""
     return await permitted.save_alert_channel(permit_of(request), name, data)
 
 
 @delete("/v1/alert-channels/{name:str}", tags=["alerts"], status_code=200)
 async def remove_alert_channel(request: HttpRequest, name: ChannelPath) -> ChangeResponse:
-    """Tell nobody by a channel any more."""
+    """Remove an alert channel."""
     return await permitted.remove_alert_channel(permit_of(request), name)
 
 

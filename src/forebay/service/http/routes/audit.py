@@ -12,13 +12,13 @@ from forebay.service.schema.audit import AuditCheckRequest, AuditCheckResponse, 
 
 @post("/v1/audit/search", tags=["audit"], status_code=200)
 async def audit(request: HttpRequest, data: JSONBody[AuditRequest]) -> AuditResponse:
-    """List who did what, newest first, with what was before and what is after."""
+    """Search the audit log, newest first, with the values before and after each change."""
     return await permitted.audit(permit_of(request), data)
 
 
 @post("/v1/audit/verify", tags=["audit"], status_code=200)
 async def check_audit(request: HttpRequest, data: JSONBody[AuditCheckRequest]) -> AuditCheckResponse:
-    """Check that no line of the audit log was changed or removed."""
+    """Check that no entry of the audit log was changed or removed."""
     return await permitted.check_audit(permit_of(request), data)
 
 

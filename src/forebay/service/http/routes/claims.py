@@ -35,7 +35,7 @@ LimitQuery = Annotated[int, QueryParameter(ge=1, le=1_000, description="At most 
 
 @post("/v1/claim", tags=["consume"], status_code=200)
 async def claim(request: HttpRequest, data: JSONBody[ClaimRequest]) -> ClaimResponse:
-    """Take jobs to run, and a lease on each; wait for some if there are none."""
+    """Claim jobs, with a lease on each; wait for some if there are none."""
     permit = permit_of(request)
     try:
         return await run_while_connected(request.receive, permitted.claim(permit, data))
@@ -46,19 +46,19 @@ async def claim(request: HttpRequest, data: JSONBody[ClaimRequest]) -> ClaimResp
 
 @post("/v1/settle", tags=["consume"], status_code=200)
 async def settle(request: HttpRequest, data: JSONBody[SettleRequest]) -> SettleResponse:
-    """Say how several jobs ended."""
+    """Report the outcomes of several jobs; each is answered separately."""
     return await permitted.settle(permit_of(request), data)
 
 
 @post("/v1/jobs/{job_id:str}/ack", tags=["consume"], status_code=200)
 async def ack(request: HttpRequest, job_id: JobIdPath, data: JSONBody[AckRequest]) -> SettleResult:
-    """Say that a job is done."""
+    """Report that a job has completed."""
     return await permitted.ack(permit_of(request), job_id, data)
 
 
 @post("/v1/jobs/{job_id:str}/nack", tags=["consume"], status_code=200)
 async def nack(request: HttpRequest, job_id: JobIdPath, data: JSONBody[NackRequest]) -> SettleResult:
-    """Say that an attempt failed."""
+    """Report that an attempt has failed."""
     return await permitted.nack(permit_of(request), job_id, data)
 
 
@@ -66,19 +66,19 @@ async def nack(request: HttpRequest, job_id: JobIdPath, data: JSONBody[NackReque
 async def heartbeat(
     request: HttpRequest, job_id: JobIdPath, data: JSONBody[HeartbeatRequest]
 ) -> HeartbeatResponse:
-    """Keep a job for longer, and say how far it is."""
+    """Renew a lease, and report progress."""
     return await permitted.heartbeat(permit_of(request), job_id, data)
 
 
 @post("/v1/jobs/{job_id:str}/extend", tags=["consume"], status_code=200)
 async def extend(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ExtendRequest]) -> HeartbeatResponse:
-    """Let a lease end later than it would."""
+    """Extend a lease."""
     return await permitted.extend(permit_of(request), job_id, data)
 
 
 @get("/v1/queues/{queue:str}/peek", tags=["consume"])
 async def peek(request: HttpRequest, queue: QueuePath, limit: LimitQuery = 10) -> PeekResponse:
-    """Show the jobs that would be claimed next, and take none."""
+    """Show the next jobs to be claimed, without claiming them."""
     return await permitted.peek(permit_of(request), queue, limit)
 
 

@@ -30,7 +30,7 @@ GradualRevivePath = Annotated[
 
 @post("/v1/dead-letters/failure-groups", tags=["dead letters"], status_code=200)
 async def failure_groups(request: HttpRequest, data: JSONBody[FailureGroupsRequest]) -> FailureGroupList:
-    """Show dead letters by what they died of, the largest group first."""
+    """Group dead letters by error, largest group first."""
     return await permitted.failure_groups(permit_of(request), data)
 
 
@@ -38,55 +38,55 @@ async def failure_groups(request: HttpRequest, data: JSONBody[FailureGroupsReque
 async def start_gradual_revive(
     request: HttpRequest, data: JSONBody[GradualReviveRequest]
 ) -> GradualReviveView:
-    """Begin to put dead letters back in batches that grow, until too many die again."""
+    """Start to revive dead letters in growing batches, until too many fail again."""
     return await permitted.start_gradual_revive(permit_of(request), data)
 
 
 @get("/v1/dead-letters/gradual-revives", tags=["dead letters"])
 async def gradual_revives(request: HttpRequest) -> GradualReviveList:
-    """List ramps, the newest first."""
+    """List gradual revives, newest first."""
     return await permitted.gradual_revives(permit_of(request))
 
 
 @get("/v1/dead-letters/gradual-revives/{name:str}", tags=["dead letters"])
 async def gradual_revive(request: HttpRequest, name: GradualRevivePath) -> GradualReviveView:
-    """Show how far a ramp has come."""
+    """Show the progress of a gradual revive."""
     return await permitted.gradual_revive(permit_of(request), name)
 
 
 @post("/v1/dead-letters/gradual-revives/{name:str}/pause", tags=["dead letters"], status_code=200)
 async def pause_gradual_revive(request: HttpRequest, name: GradualRevivePath) -> GradualReviveView:
-    """Put no more dead letters back until the ramp is resumed."""
+    """Pause a gradual revive: no further batch starts until it is resumed."""
     return await permitted.pause_gradual_revive(permit_of(request), name)
 
 
 @post("/v1/dead-letters/gradual-revives/{name:str}/resume", tags=["dead letters"], status_code=200)
 async def resume_gradual_revive(request: HttpRequest, name: GradualRevivePath) -> GradualReviveView:
-    """Go on with a ramp that was paused or has stopped."""
+    """Resume a gradual revive that was paused or has stopped."""
     return await permitted.resume_gradual_revive(permit_of(request), name)
 
 
 @post("/v1/dead-letters/gradual-revives/{name:str}/stop", tags=["dead letters"], status_code=200)
 async def stop_gradual_revive(request: HttpRequest, name: GradualRevivePath) -> GradualReviveView:
-    """End a ramp; what was put back goes on."""
+    """End a gradual revive; revived jobs stay in their queues."""
     return await permitted.stop_gradual_revive(permit_of(request), name)
 
 
 @post("/v1/dead-letters/search", tags=["dead letters"], status_code=200)
 async def dead_letters(request: HttpRequest, data: JSONBody[SearchRequest]) -> JobList:
-    """List dead letters, newest first."""
+    """List matching dead letters, newest first."""
     return await permitted.dead_letters(permit_of(request), data)
 
 
 @post("/v1/dead-letters/revive", tags=["dead letters"], status_code=200)
 async def revive_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
-    """Put the dead letters that fit back."""
+    """Revive matching dead letters."""
     return await permitted.revive_dead(permit_of(request), data)
 
 
 @post("/v1/dead-letters/purge", tags=["dead letters"], status_code=200)
 async def purge_dead(request: HttpRequest, data: JSONBody[DeadLetterRequest]) -> BulkResponse:
-    """Delete the dead letters that fit for good."""
+    """Delete matching dead letters."""
     return await permitted.purge_dead(permit_of(request), data)
 
 

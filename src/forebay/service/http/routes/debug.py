@@ -48,7 +48,7 @@ async def contents(
     include_retrying: RetryingQuery = False,
     limit: LimitQuery = 50,
 ) -> QueueContentsResponse:
-    """Show the jobs of a queue with their arguments; those that cannot be read say why."""
+    """Show the jobs of a queue with their arguments, or the reason why these cannot be read."""
     return await permitted.contents(
         permit_of(request),
         queue,
@@ -60,21 +60,20 @@ async def contents(
 
 @get("/v1/debug/jobs/{job_id:str}/trace", tags=["debug"])
 async def trace(request: HttpRequest, job_id: JobIdPath) -> TraceResponse:
-    """Show a job, its result and all that happened to it, oldest first."""
+    """Show a job, its result and its timeline, oldest entry first."""
     return await permitted.trace(permit_of(request), job_id)
 
 
 @post("/v1/debug/jobs/{job_id:str}/inspect", tags=["debug"], status_code=200)
 async def inspect(request: HttpRequest, job_id: JobIdPath) -> InspectResponse:
-    """Show a job as it is stored, what keeps it and what helps. Nothing is changed."""
+    """Show a stored job with its diagnosis; nothing is changed."""
     return await permitted.inspect(permit_of(request), job_id)
 
 
 @post("/v1/debug/sweep", tags=["debug"], status_code=202)
 async def sweep(request: HttpRequest) -> SweepResponse:
-    """Begin to settle attempts whose lease has ended or whose worker died, and wait for nothing. The server
-    does so every second by itself. This request acts at once, also right after a step of the store's clock,
-    and then takes jobs from workers that live."""
+    """Start to settle attempts whose lease has expired or whose worker is dead, without waiting for the
+    end."""
     return await permitted.sweep(permit_of(request))
 
 
@@ -82,7 +81,7 @@ async def sweep(request: HttpRequest) -> SweepResponse:
 async def worker_state(
     request: HttpRequest, worker: WorkerPath, wait_seconds: WaitQuery = 5
 ) -> WorkerStateResponse:
-    """Show a worker, and ask it what its threads do."""
+    """Show a worker, and ask it for its thread stacks."""
     return await run_while_connected(
         request.receive, permitted.worker_state(permit_of(request), worker, wait_seconds)
     )
@@ -90,7 +89,7 @@ async def worker_state(
 
 @post("/v1/debug/workers/{worker:str}/signal", tags=["debug"], status_code=200)
 async def signal(request: HttpRequest, worker: WorkerPath, data: JSONBody[SignalRequest]) -> SignalResponse:
-    """Ask a worker to pause, resume or stop, or for nothing but how it is."""
+    """Ask a worker to pause, resume or stop; `status` only shows it."""
     return await permitted.signal(permit_of(request), worker, data)
 
 

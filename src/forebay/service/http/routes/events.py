@@ -59,7 +59,7 @@ async def stream(
     after: AfterQuery = None,
     last_event_id: LastHeader = None,
 ) -> ASGIApp:
-    """Tell what happens to queues, workers and jobs, until the client leaves."""
+    """Stream changes of queues, workers and jobs until the client disconnects."""
     caller = caller_of(request)
     for name in queue or ():
         caller.check("stream", name)

@@ -18,13 +18,13 @@ class LivenessResponse(ResponseModel, frozen=True, kw_only=True):
 
 @get("/health/live", tags=["health"])
 async def live() -> LivenessResponse:
-    """Say that the process runs, whatever its store does."""
+    """Report that the process runs, whatever the state of its store is."""
     return LivenessResponse()
 
 
 @get("/health/ready", tags=["health"])
 async def ready(request: HttpRequest) -> LivenessResponse:
-    """Say whether the store answers, so that requests can be served. Servers look once a second."""
+    """Report whether the store answers. Servers check it once a second."""
     await service_of(request).check()
     return LivenessResponse()
 

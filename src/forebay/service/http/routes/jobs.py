@@ -58,7 +58,7 @@ async def enqueue(
     idempotency_key: KeyHeader = None,
     position: PositionQuery = False,
 ) -> EnqueueResponse:
-    """Ask for a job."""
+    """Enqueue a job."""
     if idempotency_key is not None:
         if data.idempotency_key not in (None, idempotency_key):
             raise InvalidJob("the header and the body name different keys", field="idempotency_key")
@@ -68,13 +68,13 @@ async def enqueue(
 
 @post("/v1/jobs/batch", tags=["produce"])
 async def enqueue_many(request: HttpRequest, data: JSONBody[EnqueueManyRequest]) -> EnqueueBatchResponse:
-    """Ask for several jobs, in one or several queues."""
+    """Enqueue several jobs, in one or several queues."""
     return await permitted.enqueue_many(permit_of(request), data)
 
 
 @get("/v1/jobs/{job_id:str}", tags=["produce"])
 async def job(request: HttpRequest, job_id: JobIdPath) -> JobView:
-    """Show a job with its attempts and with what depends on it."""
+    """Show a job with its attempts, its dependencies and its dependants."""
     return await permitted.job(permit_of(request), job_id)
 
 
@@ -82,7 +82,7 @@ async def job(request: HttpRequest, job_id: JobIdPath) -> JobView:
 async def wait(
     request: HttpRequest, job_id: JobIdPath, timeout_seconds: WaitQuery = LONGEST_WAIT_SECONDS
 ) -> JobView:
-    """Show a job when it has ended, or as it is when the time is up."""
+    """Show a job when it has ended, or its state when the time is up."""
     return await run_while_connected(
         request.receive, permitted.wait(permit_of(request), job_id, timeout_seconds)
     )
@@ -90,19 +90,19 @@ async def wait(
 
 @get("/v1/jobs/{job_id:str}/result", tags=["produce"])
 async def result(request: HttpRequest, job_id: JobIdPath) -> ResultResponse:
-    """Give what a completed job has returned."""
+    """Return the result of a completed job."""
     return await permitted.result(permit_of(request), job_id)
 
 
 @get("/v1/jobs/{job_id:str}/graph", tags=["jobs"])
 async def graph(request: HttpRequest, job_id: JobIdPath, limit: GraphQuery = 200) -> GraphView:
-    """Show the jobs around one that wait for each other."""
+    """Show the jobs that are connected with one by dependencies."""
     return await permitted.graph(permit_of(request), job_id, limit)
 
 
 @post("/v1/jobs/{job_id:str}/cancel", tags=["produce"], status_code=200)
 async def cancel(request: HttpRequest, job_id: JobIdPath, data: JSONBody[CancelRequest]) -> ActionResponse:
-    """Cancel a job that waits; ask one that runs to stop."""
+    """Cancel a waiting job; ask a running one to stop."""
     return await permitted.cancel(permit_of(request), job_id, data)
 
 
@@ -110,37 +110,37 @@ async def cancel(request: HttpRequest, job_id: JobIdPath, data: JSONBody[CancelR
 async def update_job(
     request: HttpRequest, job_id: JobIdPath, data: JSONBody[UpdateJobRequest]
 ) -> ActionResponse:
-    """Change the priority, the time, the metadata or the queue of a job that waits."""
+    """Change the priority, time, metadata or queue of a waiting job."""
     return await permitted.update_job(permit_of(request), job_id, data)
 
 
 @post("/v1/jobs/search", tags=["jobs"], status_code=200)
 async def search(request: HttpRequest, data: JSONBody[SearchRequest]) -> JobList:
-    """List jobs that fit, newest first."""
+    """List matching jobs, newest first."""
     return await permitted.search(permit_of(request), data)
 
 
 @post("/v1/jobs/bulk", tags=["jobs"], status_code=200)
 async def bulk(request: HttpRequest, data: JSONBody[BulkRequest]) -> BulkResponse:
-    """Cancel, revive or delete all jobs that fit, or say how many they are."""
+    """Cancel, revive or delete all matching jobs, or count them."""
     return await permitted.bulk(permit_of(request), data)
 
 
 @delete("/v1/jobs/{job_id:str}", tags=["jobs"], status_code=200)
 async def delete_job(request: HttpRequest, job_id: JobIdPath) -> ActionResponse:
-    """Remove a job that does not run, with its history."""
+    """Delete a job that is not running, with its history."""
     return await permitted.delete_job(permit_of(request), job_id)
 
 
 @post("/v1/jobs/{job_id:str}/revive", tags=["jobs"], status_code=200)
 async def revive(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ReviveRequest]) -> ActionResponse:
-    """Put a dead or cancelled job back."""
+    """Revive a dead or cancelled job."""
     return await permitted.revive(permit_of(request), job_id, data)
 
 
 @post("/v1/jobs/{job_id:str}/replay", tags=["jobs"])
 async def replay(request: HttpRequest, job_id: JobIdPath, data: JSONBody[ReplayRequest]) -> EnqueueResponse:
-    """Enqueue a new job like an earlier one, with other arguments if you like."""
+    """Enqueue a copy of an earlier job, optionally with other arguments."""
     return await permitted.replay(permit_of(request), job_id, data)
 
 

@@ -16,31 +16,31 @@ KeyPath = Annotated[str, PathParameter(description="The name of an API key.", pa
 
 @get("/v1/keys", tags=["keys"])
 async def keys(request: HttpRequest) -> KeyList:
-    """List the API keys, without their secrets."""
+    """List API keys, without their secrets."""
     return await permitted.keys(permit_of(request))
 
 
 @post("/v1/keys", tags=["keys"])
 async def create_key(request: HttpRequest, data: JSONBody[KeyRequest]) -> KeyWithToken:
-    """Make an API key, and tell its token this once."""
+    """Create an API key; its token is returned this once."""
     return await permitted.create_key(permit_of(request), data)
 
 
 @get("/v1/keys/{name:str}", tags=["keys"])
 async def key(request: HttpRequest, name: KeyPath) -> KeyView:
-    """Show what an API key is for."""
+    """Show an API key."""
     return await permitted.key(permit_of(request), name)
 
 
 @post("/v1/keys/{name:str}/rotate", tags=["keys"], status_code=200)
 async def rotate_key(request: HttpRequest, name: KeyPath, data: JSONBody[RotateRequest]) -> KeyWithToken:
-    """Give an API key another secret, and tell its new token this once."""
+    """Give an API key a new secret; the new token is returned this once."""
     return await permitted.rotate_key(permit_of(request), name, data)
 
 
 @post("/v1/keys/{name:str}/revoke", tags=["keys"], status_code=200)
 async def revoke_key(request: HttpRequest, name: KeyPath) -> KeyView:
-    """Let an API key open nothing any more; servers know within five seconds."""
+    """Revoke an API key; servers reject it within five seconds."""
     return await permitted.revoke_key(permit_of(request), name)
 
 

@@ -17,7 +17,7 @@ ScopePath = Annotated[str, PathParameter(description="The scope of a limit.", mi
 
 @get("/v1/limits", tags=["limits"])
 async def limits(request: HttpRequest) -> LimitList:
-    """List limits by scope."""
+    """List limits with their usage, by scope."""
     return await permitted.limits(permit_of(request))
 
 

@@ -38,14 +38,14 @@ class LoginOptions(ResponseModel, frozen=True, kw_only=True):
 
 @get("/v1/login", tags=["session"])
 async def login_options(request: HttpRequest) -> LoginOptions:
-    """Say how people can log in besides an API key."""
+    """List the ways to log in besides an API key."""
     provider = service_of(request).logins.provider
     return LoginOptions() if provider is None else LoginOptions(label=provider.settings.label, path=BEGIN)
 
 
 @get(BEGIN, include_in_schema=False)
 async def begin_login(request: HttpRequest) -> Response[None]:
-    """Send the browser to the provider."""
+    """Redirect the browser to the login provider."""
     provider = _provider(request)
     secret = secrets.token_urlsafe(32)
     try:

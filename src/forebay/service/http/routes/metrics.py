@@ -43,7 +43,7 @@ _WINDOW = DEFAULT_WINDOW_MS / 1_000
 
 @get("/v1/metrics/queues", tags=["metrics"])
 async def all_metrics(request: HttpRequest, window_seconds: WindowQuery = _WINDOW) -> QueueMetricsList:
-    """Show what all queues have done lately."""
+    """Show recent metrics of all queues."""
     return await permitted.all_metrics(permit_of(request), window_seconds)
 
 
@@ -51,7 +51,7 @@ async def all_metrics(request: HttpRequest, window_seconds: WindowQuery = _WINDO
 async def queue_metrics(
     request: HttpRequest, queue: QueuePath, window_seconds: WindowQuery = _WINDOW
 ) -> QueueMetrics:
-    """Show what a queue has done lately."""
+    """Show recent metrics of a queue."""
     return await permitted.queue_metrics(permit_of(request), queue, window_seconds)
 
 
@@ -79,19 +79,19 @@ async def metric_series(
 
 @get("/v1/metrics/system", tags=["metrics"])
 async def system_metrics(request: HttpRequest) -> SystemMetrics:
-    """Show what workers, this server and the store take."""
+    """Show the resource usage of workers, this server and the store."""
     return await permitted.system_metrics(permit_of(request))
 
 
 @get("/metrics", tags=["metrics"], media_type=CONTENT_TYPE)
 async def exposition(request: HttpRequest) -> str:
-    """Show all metrics as Prometheus reads them."""
+    """Return all metrics in the format of Prometheus."""
     return await permitted.exposition(permit_of(request))
 
 
 @head("/metrics", include_in_schema=False, media_type=CONTENT_TYPE)
 async def exposition_head(request: HttpRequest) -> None:
-    """Answer a check of the address as GET would, without the text."""
+    """Answer HEAD as GET would, without the text."""
     await permitted.exposition(permit_of(request))
 
 

@@ -52,37 +52,37 @@ async def configure_queue(
 
 @delete("/v1/queues/{queue:str}", tags=["queues"], status_code=200)
 async def delete_queue(request: HttpRequest, queue: QueuePath, force: ForceQuery = False) -> DropResponse:
-    """Close a queue for good."""
+    """Delete a queue."""
     return await permitted.delete_queue(permit_of(request), queue, force=force)
 
 
 @post("/v1/queues/{queue:str}/pause", tags=["queues"], status_code=200)
 async def pause_queue(request: HttpRequest, queue: QueuePath) -> QueueView:
-    """Give out no more jobs of a queue; it goes on taking new ones."""
+    """Pause a queue: no more jobs are claimed, new ones are accepted."""
     return await permitted.pause_queue(permit_of(request), queue)
 
 
 @post("/v1/queues/{queue:str}/resume", tags=["queues"], status_code=200)
 async def resume_queue(request: HttpRequest, queue: QueuePath) -> QueueView:
-    """Make a paused or draining queue active again."""
+    """Resume a paused or draining queue."""
     return await permitted.resume_queue(permit_of(request), queue)
 
 
 @post("/v1/queues/{queue:str}/drain", tags=["queues"], status_code=200)
 async def drain_queue(request: HttpRequest, queue: QueuePath) -> QueueView:
-    """Take no new jobs and let the others be worked off."""
+    """Drain a queue: new jobs are refused, present ones are still run."""
     return await permitted.drain_queue(permit_of(request), queue)
 
 
 @post("/v1/queues/{queue:str}/purge", tags=["queues"], status_code=200)
 async def purge_queue(request: HttpRequest, queue: QueuePath, data: JSONBody[FilterRequest]) -> BulkResponse:
-    """Delete jobs that wait in a queue, or those that a filter names; running ones stay."""
+    """Delete waiting jobs of a queue, or those that a filter matches; running jobs stay."""
     return await permitted.purge_queue(permit_of(request), queue, data)
 
 
 @post("/v1/queues/{queue:str}/requeue", tags=["queues"], status_code=200)
 async def requeue(request: HttpRequest, queue: QueuePath, data: JSONBody[FilterRequest]) -> BulkResponse:
-    """Put dead and cancelled jobs of a queue back."""
+    """Revive dead and cancelled jobs of a queue."""
     return await permitted.requeue(permit_of(request), queue, data)
 
 

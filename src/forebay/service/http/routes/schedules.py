@@ -42,31 +42,31 @@ async def schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
 async def save_schedule(
     request: HttpRequest, name: NamePath, data: JSONBody[ScheduleRequest]
 ) -> ScheduleView:
-    """Make a schedule, or change what it does and when."""
+    """Create or change a schedule."""
     return await permitted.save_schedule(permit_of(request), name, data)
 
 
 @delete("/v1/schedules/{name:str}", tags=["schedules"], status_code=200)
 async def remove_schedule(request: HttpRequest, name: NamePath) -> ChangeResponse:
-    """Forget a schedule with its history; its jobs stay."""
+    """Remove a schedule with its history; its jobs stay."""
     return await permitted.remove_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/pause", tags=["schedules"], status_code=200)
 async def pause_schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
-    """Enqueue no more of its jobs."""
+    """Pause a schedule: no further runs are enqueued."""
     return await permitted.pause_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/resume", tags=["schedules"], status_code=200)
 async def resume_schedule(request: HttpRequest, name: NamePath) -> ScheduleView:
-    """Let it go on from now."""
+    """Resume a schedule from now on."""
     return await permitted.resume_schedule(permit_of(request), name)
 
 
 @post("/v1/schedules/{name:str}/fire", tags=["schedules"], status_code=200)
 async def fire_schedule(request: HttpRequest, name: NamePath) -> EnqueueResponse:
-    """Enqueue its job now."""
+    """Enqueue the job of a schedule now."""
     return await permitted.fire_schedule(permit_of(request), name)
 
 
@@ -74,13 +74,13 @@ async def fire_schedule(request: HttpRequest, name: NamePath) -> EnqueueResponse
 async def preview_schedule(
     request: HttpRequest, name: NamePath, data: JSONBody[ScheduleRequest], runs: RunsQuery = 5
 ) -> PreviewResponse:
-    """Say when such a schedule would run next; nothing is saved."""
+    """Return the next runs of such a schedule; nothing is saved."""
     return await permitted.preview_schedule(permit_of(request), name, data, runs)
 
 
 @get("/v1/schedules/{name:str}/history", tags=["schedules"])
 async def schedule_runs(request: HttpRequest, name: NamePath, limit: LimitQuery = 100) -> ScheduleRunList:
-    """List what became of its runs, newest first."""
+    """List the runs of a schedule, newest first."""
     return await permitted.schedule_runs(permit_of(request), name, limit)
 
 

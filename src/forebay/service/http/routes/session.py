@@ -46,13 +46,13 @@ class SessionEnded(ResponseModel, frozen=True, kw_only=True):
 
 @get("/v1/session", tags=["session"])
 async def session(request: HttpRequest) -> SessionView:
-    """Say who asks, and what they may do."""
+    """Show the caller and its permissions."""
     return _session_view(request)
 
 
 @post("/v1/session", tags=["session"], status_code=200)
 async def begin_session(request: HttpRequest) -> Response[SessionView]:
-    """Begin a session of the key of this request; its id is a cookie of the browser."""
+    """Begin a session with the key of this request; its id is set as a cookie."""
     caller = caller_of(request)
     if not caller.has_token:
         return Response(_session_view(request))  # there is no key to show
@@ -67,7 +67,7 @@ async def begin_session(request: HttpRequest) -> Response[SessionView]:
 
 @delete("/v1/session", tags=["session"], status_code=200)
 async def end_session(request: HttpRequest) -> Response[SessionEnded]:
-    """End the session of this browser, on every server, and let the browser forget its id."""
+    """End the session of this browser on every server, and delete its cookie."""
     cookie = session_cookie(request)
     session_id = cookie.find(request.headers.get("cookie", ""))
     if session_id is not None:

@@ -25,13 +25,13 @@ async def workers(request: HttpRequest, active_only: ActiveQuery = True) -> Work
 
 @post("/v1/workers/commands", tags=["workers"], status_code=200)
 async def command(request: HttpRequest, data: JSONBody[CommandRequest]) -> CommandList:
-    """Ask workers to pause, resume, stop, or say what their threads do."""
+    """Send a command to workers: pause, resume, stop, drain, halt, or return their thread stacks."""
     return await permitted.command(permit_of(request), data)
 
 
 @get("/v1/workers/commands", tags=["workers"])
 async def commands(request: HttpRequest, ids: IdsQuery) -> CommandList:
-    """Show what came of commands."""
+    """Show commands with the responses of their workers."""
     return await permitted.commands(permit_of(request), ids)
 
 
