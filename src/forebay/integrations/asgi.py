@@ -1,11 +1,11 @@
-"""Worker inside a program that an ASGI server runs: FastAPI, Starlette, Litestar.
+"""Worker inside an ASGI program: FastAPI, Starlette, Litestar.
 
     queue = Forebay("sqlite:///jobs.db")
     app = FastAPI(lifespan=lifespan(queue))
 
-These frameworks all take a function that returns an asynchronous context manager for the life of their app,
-so one is enough. Nothing of them is imported here. Views find the queue as `app.state.forebay`; dependencies
-in their frameworks' sense are in `integrations.fastapi` and `integrations.litestar`.
+They all take a function that returns an asynchronous context manager for the life of their app, so one
+function fits all. This module imports none of these frameworks. Views find the queue as `app.state.forebay`;
+dependencies of the frameworks are in `integrations.fastapi` and `integrations.litestar`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def lifespan(
 ) -> Lifespan:
     """Run jobs inside a web app, from before its first request until after its last one.
 
-    They have threads and an event loop of their own. At the end running jobs are waited for as in
-    `app.run_worker()`, whose options these are. A server with several processes has a worker in each. The
-    store stays open, since a test may start one app several times. With `works=False` no job runs here.
+    Jobs have threads and an event loop of their own. At the end running jobs are waited for as
+    `app.run_worker()` does; the options are the same. A server with several processes has a worker in each.
+    The store stays open, since a test may start one app several times. With `works=False` no job runs here.
 
-    `others` are functions of the same kind, such as one of your own, or that of a `Dashboard`. They begin
-    after the worker and end before it, and their state for requests is passed on.
+    `others` are further lifespan functions, such as one of your own, or that of a `Dashboard`: they begin
+    after the worker and end before it, and the state that they yield for requests is handed on.
     """
     if not isinstance(queue, Forebay):
         raise ConfigError(f"lifespan takes the Forebay object, not {queue!r:.60}")
@@ -56,7 +56,7 @@ def lifespan(
     @asynccontextmanager
     async def working() -> AsyncIterator[None]:
         worker = queue.run_worker(threads=threads, coroutines=coroutines, queues=queues)
-        # Off the loop: hooks of the program, the first store call and the last jobs take their time.
+        # Off the loop: hooks of the program, the first access to the store and the last jobs may take long.
         await asyncio.to_thread(worker.__enter__)
         try:
             yield
@@ -67,7 +67,7 @@ def lifespan(
 
 
 def queue_of(app: Any) -> Forebay:
-    """Return the queue of a web app that was given a `lifespan`; raises ConfigError for another app."""
+    """Return the queue of a web app with a `lifespan`; raise ConfigError for another app."""
     queue = getattr(app.state, STATE, None)
     if not isinstance(queue, Forebay):
         raise ConfigError("this web app has no queue: make it with lifespan=lifespan(queue)")

@@ -1,4 +1,4 @@
-"""Flask: jobs in an application context.
+"""Application contexts of Flask for jobs.
 
     queue = Forebay("sqlite:///jobs.db")
     run_within(queue, app)
@@ -16,6 +16,6 @@ from forebay.app.middleware import Middleware
 
 
 def run_within(queue: Forebay, app: Flask) -> Middleware:
-    """Let each job run in an application context of this app. Functions registered by `teardown_appcontext`
-    are called after each attempt."""
+    """Run each job in an application context of this app. Functions that are registered by
+    `teardown_appcontext` run after each attempt."""
     return queue.middleware(lambda _: app.app_context())

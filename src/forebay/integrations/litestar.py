@@ -1,4 +1,4 @@
-"""The queue as a dependency of Litestar.
+"""Dependency of Litestar that provides the queue.
 
 app = Litestar([order], lifespan=[lifespan(queue)], dependencies={"queue": the_queue})
 

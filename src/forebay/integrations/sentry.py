@@ -1,12 +1,12 @@
-"""Errors of jobs in Sentry.
+"""Error reports of jobs to Sentry.
 
     sentry_sdk.init(...)
     report(app)
 
-Each attempt has a scope of its own, so that data of one job does not appear with the error of another. A
-failed attempt is reported with the job's id, task, queue, attempt and correlation id. Exceptions by which a
-task asks for a retry or an end are no errors. A job that dies without an exception of its own, such as one
-that took too long or whose worker was killed too often, is reported as a message.
+Each attempt has a scope of its own, so the data of one job are not mixed with the error of another. A failed
+attempt is reported with the job's id, task, queue, attempt and correlation id. Signals that a task raises to
+run later, or not at all, are no errors. A job that dies without an exception of its own is reported as a
+message, such as one that took too long or whose worker was killed too often.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _capture_errors(context: JobContext) -> Iterator[None]:
 
 
 def _capture_dead_job(job: Job | None, error: AttemptError) -> None:
-    if error.traceback:  # then it was raised by a task, and reported there
+    if error.traceback:  # a task has raised it, and it was reported there
         return
     with sentry_sdk.isolation_scope() as scope:
         if job is not None:
@@ -62,5 +62,5 @@ def _describe(scope: Scope, job: Job) -> None:
     scope.set_tag("forebay.job_id", job.id)
     if job.correlation_id is not None:
         scope.set_tag("forebay.correlation_id", job.correlation_id)
-    # Not the arguments: they may be secrets, and may be encrypted in the store.
+    # Not the arguments: they may be secrets, and the store may have them encrypted.
     scope.set_context("job", {"id": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt})

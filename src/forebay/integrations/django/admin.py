@@ -1,6 +1,6 @@
-"""Jobs in Django's admin: a list with filters, one job, and two actions.
+"""Django admin for jobs: a list with filters, a page for one job, and two actions.
 
-The permission `forebay.view_job` allows to look, `forebay.change_job` to cancel and revive.
+A user with `forebay.view_job` may look; one with `forebay.change_job` may cancel and revive.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ else:
 
 @admin.register(Job)
 class JobAdmin(_ModelAdmin):
-    """Views of jobs in place of those for rows of a table."""
+    """Admin with views of its own in place of those for rows of a table."""
 
     def get_urls(self) -> list[Any]:
         view = self.admin_site.admin_view
@@ -56,14 +56,14 @@ class JobAdmin(_ModelAdmin):
         return False
 
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
-        """Show the list; a POST runs an action on the chosen jobs."""
+        """Show the list; a POST runs an action on the selected jobs."""
         if request.method == "POST":
             return self._run_action(request, request.POST.getlist("_selected_action"))
         self._check_view(request)
         context = {"jobs": [], "filters": [], **(extra_context or {})}
         try:
             admin_query = AdminQuery(request.GET.dict())
-            context["filters"] = filters(admin_query)  # first: an invalid query still shows them
+            context["filters"] = filters(found)  # first: after an invalid request the filters still work
             context |= list_jobs(admin_query)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)

@@ -1,4 +1,4 @@
-"""The Django app, for its management command."""
+"""Django app config, for the management command and the admin."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ else:
 
 
 class ForebayConfig(AppConfig):
-    """The entry for INSTALLED_APPS."""
+    """The app for INSTALLED_APPS."""
 
     name = "forebay.integrations.django"
     label = "forebay"
     verbose_name = "Forebay"
 
     def ready(self) -> None:
-        """Connect to signals of databases. Imported here: models and settings do not exist before."""
+        """Connect the signals of databases. Imported here: models and settings are not there before."""
         from django.db.backends.signals import connection_created  # noqa: PLC0415
         from django.db.models.signals import post_migrate  # noqa: PLC0415
 

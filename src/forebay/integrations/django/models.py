@@ -1,5 +1,5 @@
-"""Model of jobs for Django's admin and its permissions. There is no table behind it: jobs are read from the
-store."""
+"""Unmanaged model: gives jobs a name in Django's admin and permissions. It has no table: jobs are read from
+the store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ else:
 
 
 class EmptyManager(_Manager):
-    """A manager without rows, for code that goes through all models, such as `dumpdata`."""
+    """Manager without objects, for commands that read all models, such as `dumpdata`."""
 
     def get_queryset(self) -> Any:
         return super().get_queryset().none()
 
 
 class Job(_Model):
-    """Gives permissions: `forebay.view_job` to look, `forebay.change_job` to cancel and revive."""
+    """Model for permissions: `forebay.view_job` to look, `forebay.change_job` to cancel and revive."""
 
     id: Any = models.CharField(primary_key=True, max_length=200)
 

@@ -1,4 +1,4 @@
-"""Task results of Django, from jobs."""
+"""Conversion of jobs to the results of Django's tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS: Final[dict[JobState, Any]] = {
 
 
 def as_result(task: Any, timeline: Timeline) -> Any:
-    """Return the task result of a job."""
+    """Return a job as `get_result` returns it."""
     job = timeline.job
     args, kwargs = decode_call(job.payload)
     first = timeline.attempts[0].started_at if timeline.attempts else job.started_at

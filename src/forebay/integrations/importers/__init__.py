@@ -1,6 +1,6 @@
-"""Moving in: jobs that wait in Celery, RQ or Huey come to a store of ours.
+"""Importers of jobs that wait in Celery, RQ or Huey.
 
-What a message means is read by pure functions (`celery`, `rq`, `huey`), none of which needs the package it is
-named for; where messages lie is known to the sources (`celery_source`, `rq_source`, `huey_redis_source`,
-`huey_file_source`); and one `Importer` stores each job first and takes it out of its old place afterwards.
+Pure functions read the messages (`celery_message`, `rq_message`, `huey_message`), and need none of these
+packages. Sources know where messages are (`celery_source`, `rq_source`, `huey_redis_source`,
+`huey_sqlite_source`). One `Importer` stores each job first, and then removes it from its source.
 """

@@ -1,4 +1,4 @@
-"""What a message of Celery means; it has protocol 1 or 2, and JSON inside."""
+"""Decoding of Celery's messages, with protocol 1 or 2 and a JSON body."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forebay.integrations.importers.source import (
 
 SYSTEM: Final = "celery"
 JSON: Final = "application/json"
-# Celery's own word for zlib's format.
+# Celery's own name for zlib's format.
 _ZLIB_NAMES: Final = {"application/x-gzip", "gzip", "zlib"}
 _LINKS: Final = {
     "callbacks": "a callback (link)",
@@ -54,19 +54,19 @@ _TYPES: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def read_message(raw: bytes, queue: str) -> ForeignJob | SkippedJob:
-    """A message as it lies in a list of the broker."""
-    found: dict[str, Any] = {}
+    """Decode a message from a list of the broker."""
+    message: dict[str, Any] = {}
     try:
-        found = _object(_parse_json(raw), "the message")
-        return _build_job(found, queue)
+        message = _object(_parse_json(raw), "the message")
+        return _build_job(message, queue)
     except (UnreadableMessage, *READ_ERRORS) as exc:
-        headers, properties = (found.get(part) for part in ("headers", "properties"))
-        known = headers if isinstance(headers, dict) else {}
-        other = properties if isinstance(properties, dict) else {}
-        old = known.get("id") or other.get("correlation_id") or "?"
+        headers, properties = (message.get(part) for part in ("headers", "properties"))
+        header_fields = headers if isinstance(headers, dict) else {}
+        property_fields = properties if isinstance(properties, dict) else {}
+        job_id = header_fields.get("id") or property_fields.get("correlation_id") or "?"
         return SkippedJob(
-            id=short_text(old, "?"),
-            task=short_text(known.get("task")),
+            id=short_text(job_id, "?"),
+            task=short_text(header_fields.get("task")),
             queue=queue,
             reason=describe_error(exc),
         )
@@ -78,29 +78,29 @@ def _build_job(message: Mapping[str, Any], queue: str) -> ForeignJob:
     body = _body(message, headers, properties)
     if "task" in headers:
         args, kwargs, links = _parse_v2(body)
-        said = headers
+        fields = headers
     else:
         args, kwargs, links = _parse_v1(body)
-        said = body
-    task, old = str(said.get("task") or ""), str(said.get("id") or "")
-    if not task or not old:
+        fields = body
+    task, job_id = str(fields.get("task") or ""), str(fields.get("id") or "")
+    if not task or not job_id:
         raise UnreadableMessage("it names no task or has no id, so it is no task of Celery's")
     _check_alone(task, links)
-    # A retry is another message under the same id. One that a dead worker had is put back with its tag.
-    tag = properties.get("delivery_tag") or said.get("retries") or 0
+    # A retry is another message under the same id. One that a dead worker had taken is put back with its tag.
+    tag = properties.get("delivery_tag") or fields.get("retries") or 0
     return ForeignJob(
-        id=old,
-        key=f"{SYSTEM}:{old}:{tag}",
+        id=job_id,
+        key=f"{SYSTEM}:{job_id}:{tag}",
         task=task,
         queue=queue,
         args=tuple(args),
         kwargs=kwargs,
-        run_at=_instant(said.get("eta"), "eta"),
-        expires_at=_instant(said.get("expires"), "expires"),
+        run_at=_instant(fields.get("eta"), "eta"),
+        expires_at=_instant(fields.get("expires"), "expires"),
         priority=_priority(properties.get("priority")),
-        timeout_ms=_timeout(said),
-        details=_source_details(said, queue),
-        dropped=_unsupported_fields(said, headers),
+        timeout_ms=_timeout(fields),
+        details=_source_details(fields, queue),
+        dropped=_unsupported_fields(fields, headers),
     )
 
 
@@ -118,10 +118,10 @@ def _body(message: Mapping[str, Any], headers: Mapping[str, Any], properties: Ma
         data = b64decode(body, validate=True) if encoding else body.encode()
     except ValueError as exc:
         raise UnreadableMessage("its body is no base64") from exc
-    packing = headers.get("compression")
-    if packing is not None:
-        if packing not in _ZLIB_NAMES:
-            raise UnreadableMessage(f"it is compressed by {packing!s:.60}, and only zlib is known")
+    compression = headers.get("compression")
+    if compression is not None:
+        if compression not in _ZLIB_NAMES:
+            raise UnreadableMessage(f"it is compressed by {compression!s:.60}, and only zlib is known")
         data = decompress(data)
     return _parse_json(data)
 
@@ -134,7 +134,7 @@ def _parse_json(data: bytes) -> Any:
 
 
 def _decode_typed(value: dict[str, Any]) -> Any:
-    """What Celery writes for the types that JSON has no word for."""
+    """Decode Celery's JSON for types that JSON does not have."""
     if value.keys() != {"__type__", "__value__"}:
         return value
     kind = value["__type__"]
@@ -158,11 +158,11 @@ def _parse_v1(body: Any) -> tuple[list[Any], dict[str, Any], Mapping[str, Any]]:
 
 
 def _check_alone(task: str, links: Mapping[str, Any]) -> None:
-    """Raise unless nothing else hangs on this task."""
-    tied = [words for name, words in _LINKS.items() if links.get(name)]
-    if tied:
+    """Raise if other tasks are linked to this one."""
+    links_found = [link for name, link in _LINKS.items() if links.get(name)]
+    if links_found:
         raise UnreadableMessage(
-            f"it has {' and '.join(tied)}: let Celery finish it, or enqueue a workflow instead"
+            f"it has {' and '.join(links_found)}: let Celery finish it, or enqueue a workflow instead"
         )
     if task.startswith(_OWN):
         raise UnreadableMessage(f"{task} is a task of Celery's own")
@@ -181,7 +181,8 @@ def _instant(value: Any, name: str) -> int | None:
 
 
 def _priority(value: Any) -> int | None:
-    """On Redis 0 comes first and 9 last; ours is the other way round."""
+    """Return Forebay's priority. In Celery on Redis 0 comes first and 9 last; here higher values come
+    first."""
     return -min(max(value, 0), 9) if type(value) is int and value else None
 
 
@@ -193,12 +194,12 @@ def _timeout(fields: Mapping[str, Any]) -> int | None:
 
 
 def _source_details(fields: Mapping[str, Any], queue: str) -> dict[str, Json]:
-    notes: dict[str, Json] = {"system": SYSTEM, "queue": queue}
+    details: dict[str, Json] = {"system": SYSTEM, "queue": queue}
     for name in ("retries", "group", "root_id", "parent_id"):
         value = fields.get(name)
         if isinstance(value, (str, int)) and value and value != fields.get("id"):
-            notes[name] = value
-    return notes
+            details[name] = value
+    return details
 
 
 def _unsupported_fields(fields: Mapping[str, Any], headers: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Where Celery keeps tasks on Redis.
+"""Celery's tasks on Redis.
 
 A queue is a list for each step of priority, `name` for 0 and `name<06><16>step` for the others; new messages
-come on the left. What a worker has taken, and tasks with an `eta` that it holds until their time, are in the
-hash `unacked` until it acknowledges them; a worker that is stopped in order puts them back.
+come on the left. Messages that a worker has taken, and tasks with an `eta` that it holds until their time,
+are in the hash `unacked` until it acknowledges them. A worker that is stopped in order puts them back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BINDING: Final = "_kombu.binding."
 _UNACKED: Final = "unacked"
 _INDEX: Final = "unacked_index"
 _STEPS: Final = 10
-# Queues that workers talk to each other through.
+# Queues for messages between workers.
 _NOT_TASKS: Final = ("celeryev", "celery.pidbox", "reply.celery.pidbox")
 _SUFFIXES: Final = (".celery.pidbox", ".reply.celery.pidbox")
 _BLOCKING: Final = ("brpop", "blpop", "bzpopmin")
@@ -44,7 +44,7 @@ class QueuedMessage(NamedTuple):
 
 
 class UnackedMessage(NamedTuple):
-    """A message that a worker had."""
+    """A message that a worker has taken."""
 
     tag: str
 
@@ -63,7 +63,8 @@ class _Message(msgspec.Struct):
 
 
 class CelerySource:
-    """Tasks of Celery in one database of a Redis server; `only` names queues, all are looked for without."""
+    """Tasks of Celery in one database of a Redis server; `only` names queues, without it all are searched
+    for."""
 
     system: Final = SYSTEM
     default_policy: Final = DEFAULT_POLICY
@@ -76,8 +77,8 @@ class CelerySource:
         self._removed: Counter[str] = Counter()
 
     def busy(self) -> str:
-        found = self._server.waiting_clients(_BLOCKING)
-        return f"clients that wait for tasks, as Celery's workers do: {', '.join(found)}" if found else ""
+        clients = self._server.waiting_clients(_BLOCKING)
+        return f"clients that wait for tasks, as Celery's workers do: {', '.join(clients)}" if clients else ""
 
     def count(self) -> int:
         keys = self._lists()
@@ -91,8 +92,8 @@ class CelerySource:
     def pages(self) -> Iterator[Sequence[FoundJob]]:
         for queue, key in self._lists():
             yield from self._pages_of(queue, key)
-        held = self._unacked_jobs()
-        while page := list(islice(held, PAGE_SIZE)):
+        unacked = self._unacked_jobs()
+        while page := list(islice(unacked, PAGE_SIZE)):
             yield page
 
     def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
@@ -103,18 +104,18 @@ class CelerySource:
             pipe = client.pipeline(transaction=False)
             for place in places:
                 if isinstance(place, QueuedMessage):
-                    # From the right, where the oldest are and we began.
+                    # From the right, where the oldest are and the import began.
                     pipe.lrem(place.key, -1, place.raw)
                 elif isinstance(place, UnackedMessage):
                     pipe.hdel(self._prefix + _UNACKED, place.tag)
-            done = [bool(each) for each in pipe.execute()]
+            removed = [bool(reply) for reply in pipe.execute()]
             tags = [place.tag for place in places if isinstance(place, UnackedMessage)]
             if tags:
                 client.zrem(self._prefix + _INDEX, *tags)
-        for place, gone in zip(places, done, strict=True):
+        for place, is_removed in zip(places, removed, strict=True):
             if isinstance(place, QueuedMessage):
-                self._removed[place.key] += gone
-        return done
+                self._removed[place.key] += is_removed
+        return removed
 
     def close(self) -> None:
         self._server.close()
@@ -133,22 +134,24 @@ class CelerySource:
             for tag, raw in client.hscan_iter(self._prefix + _UNACKED, count=PAGE_SIZE):
                 name = tag.decode(errors="replace")
                 if name in seen:
-                    continue  # a scan may show an element twice
+                    continue  # a scan may return an element twice
                 seen.add(name)
-                found = self._parse_unacked(raw, tables)
-                if not self._only or found.queue in self._only:
-                    yield FoundJob(UnackedMessage(name), found)
+                message = self._parse_unacked(raw, tables)
+                if not self._only or message.queue in self._only:
+                    yield FoundJob(UnackedMessage(name), message)
 
     def _parse_unacked(self, raw: bytes, tables: dict[str, list[list[str]]]) -> Any:
         try:
             message, exchange, routing_key = msgspec.json.decode(raw, type=tuple[Any, str | None, str | None])
         except (msgspec.MsgspecError, RecursionError) as exc:
-            return SkippedJob(id="?", queue="?", reason=f"what a worker had cannot be read: {exc!s:.80}")
+            return SkippedJob(
+                id="?", queue="?", reason=f"a message that a worker has taken cannot be read: {exc!s:.80}"
+            )
         queue = self._find_queue(exchange or "", routing_key or "", tables)
         return read_message(msgspec.json.encode(message), queue)
 
     def _find_queue(self, exchange: str, routing_key: str, tables: dict[str, list[list[str]]]) -> str:
-        """The queue that a message was routed to; by default it has the name of the routing key."""
+        """Return the queue that a message was routed to; by default it has the name of the routing key."""
         if exchange not in tables:
             tables[exchange] = self._load_bindings(f"{self._prefix}{_BINDING}{exchange}")
         for key, _, queue in tables[exchange]:
@@ -157,14 +160,14 @@ class CelerySource:
         return routing_key
 
     def _lists(self) -> list[tuple[str, str]]:
-        """Every list of every queue, those that come first first."""
+        """Return every list of every queue, the most urgent first."""
         names = self._only or self._queues()
         steps = ["", *(f"{_SEP}{step}" for step in range(1, _STEPS))]
         return [(name, f"{self._prefix}{name}{step}") for name in names for step in steps]
 
     def _queues(self) -> tuple[str, ...]:
-        """By what the broker has bound, and by lists whose messages were sent to a queue of that name: a
-        server that was emptied while its producers ran has forgotten the first."""
+        """Return the queues from the broker's bindings, and from lists whose messages were sent to a queue of
+        that name. A server that was emptied while its producers ran has lost the bindings."""
         bound = {
             queue
             for table in self._server.names(f"{self._prefix}{_BINDING}*")

@@ -1,4 +1,4 @@
-"""What a message of Huey means."""
+"""Messages of Huey."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, Curve, RetryPolicy
 from forebay.integrations.importers.rq_message import fixed_retries
 from forebay.integrations.importers.safe_pickle import (
     PLAIN,
-    SealedName,
+    FrozenName,
     decompress,
     is_pickle,
     read_pickle,
@@ -53,7 +53,7 @@ class HueyMessage(NamedTuple):
 
     @staticmethod
     def __setstate__(*_: object) -> None:
-        SealedName.__setstate__()
+        FrozenName.__setstate__()
 
 
 _CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): HueyMessage}
@@ -62,8 +62,8 @@ _CLASSES: Final = {**PLAIN, ("huey.registry", "Message"): HueyMessage}
 def read_message(
     data: bytes, queue: str, *, trust_pickle: bool, local_time: bool = False
 ) -> ForeignJob | SkippedJob:
-    """A message as it lies in the queue or the schedule. Times without a zone are UTC, or local as Huey has
-    them with `utc=False`."""
+    """Read a message from the queue or the schedule. Times without a zone are UTC, or local for a Huey with
+    `utc=False`."""
     message = HueyMessage()
     try:
         message = _parse_message(data, trust_pickle=trust_pickle)
@@ -77,8 +77,8 @@ def read_message(
         )
 
 
-# Where a program reports to Sentry, that writes its own headers between the arguments, and takes them out
-# again before the task is called.
+# Sentry's integration writes its own headers between the arguments, and removes them again before the task is
+# called.
 _OF_SENTRY: Final = "sentry_headers"
 
 
@@ -88,19 +88,19 @@ def _parse_message(data: bytes, *, trust_pickle: bool) -> HueyMessage:
         raise UnreadableMessage("its serializer is not Huey's own, which writes pickles")
     if not trust_pickle:
         raise UnreadableMessage(
-            "it is a pickle: read with --trust-pickle if you trust whoever can write there"
+            "it is a pickle: read with --trust-pickle if you trust all programs that can write there"
         )
-    found = read_pickle(plain, _CLASSES, may_be_signed=True)
-    if not isinstance(found, HueyMessage):
+    message = read_pickle(plain, _CLASSES, may_be_signed=True)
+    if not isinstance(message, HueyMessage):
         raise UnreadableMessage("it is not a message of Huey's")
-    return found
+    return message
 
 
 def _build_job(message: HueyMessage, queue: str, *, local_time: bool) -> ForeignJob:
-    tied = [words for name, words in _LINKS.items() if getattr(message, name) is not None]
-    if tied:
+    links = [link for name, link in _LINKS.items() if getattr(message, name) is not None]
+    if links:
         raise UnreadableMessage(
-            f"it has {' and '.join(tied)}: let Huey finish it, or enqueue a workflow instead"
+            f"it has {' and '.join(links)}: let Huey finish it, or enqueue a workflow instead"
         )
     if not isinstance(message.id, str) or not isinstance(message.name, str):
         raise UnreadableMessage("it has no id or names no task")
@@ -109,7 +109,7 @@ def _build_job(message: HueyMessage, queue: str, *, local_time: bool) -> Foreign
     expires = message.expires_resolved or (message.expires if isinstance(message.expires, datetime) else None)
     return ForeignJob(
         id=message.id,
-        key=f"{SYSTEM}:{message.id}:{message.retries or 0}",  # a retry has the id of the first try
+        key=f"{SYSTEM}:{message.id}:{message.retries or 0}",  # a retry has the id of the first attempt
         task=message.name,
         queue=queue,
         args=tuple(message.args or ()),

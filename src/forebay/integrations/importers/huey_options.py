@@ -1,4 +1,4 @@
-"""How messages of Huey are to be read, wherever they lie."""
+"""Read options of Huey's messages, for both sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REVOKED: Final = "it was revoked, or its task was: nothing would run it"
 
 
 class HueyReadOptions(NamedTuple):
-    """How messages are to be read."""
+    """Options for reading messages."""
 
     only: tuple[str, ...] = ()
     trust_pickle: bool = False
@@ -23,12 +23,12 @@ class HueyReadOptions(NamedTuple):
 
 
 def revocation_keys(job: ForeignJob) -> tuple[str, str]:
-    """The keys under which Huey notes that it, or its task, shall not run."""
+    """Return the keys under which Huey records that a task, or all of its kind, must not run."""
     return f"r:{job.id}", f"rt:{job.task}"
 
 
 def new_token() -> str:
-    """What tells one message of a key from another that comes later."""
+    """Return a token that tells one message of a key from a later one."""
     return token_hex(8)
 
 

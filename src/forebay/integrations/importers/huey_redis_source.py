@@ -1,8 +1,8 @@
-"""Where Huey keeps tasks on Redis.
+"""Source of Huey's tasks on Redis.
 
 `huey.redis.NAME` is a list, new ones on the left, or with priorities a sorted set of messages behind eight
-bytes of time; `huey.schedule.NAME` is a sorted set. Revocations lie among the results. What is about to be
-stored elsewhere is noted in `forebay.import.huey`, which is gone when all of it has been taken out.
+bytes of time; `huey.schedule.NAME` is a sorted set. Revocations are among the results. Messages that are about
+to be stored in the target are recorded in `forebay.import.huey`, until all of them have been removed.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _SCRIPTS: Final = load_statements("forebay.integrations.importers", "lua", ".lua
 
 
 def find_stored_name(server: SourceRedis, name: str) -> str:
-    """The name under which Redis has the tasks of a Huey. Huey takes all but letters, digits and underscores
-    out of it, unless it was made with clean_name=False."""
+    """Return the name that a Huey's tasks have on Redis. Huey keeps only letters, digits and underscores of a
+    name, unless it was created with clean_name=False."""
     with server.use_client() as client:
         is_there = client.exists(_QUEUE + name, _SCHEDULE + name)
     return name if is_there else re.sub("[^A-Za-z0-9_]", "", name)
 
 
 class HueyRedisMessage(NamedTuple):
-    """A message in a list or a sorted set; `name` and `word` once it has been noted."""
+    """A message in a list or a sorted set; `name` and `word` once it is recorded."""
 
     key: str
     is_list: bool
@@ -75,8 +75,8 @@ class HueyRedisSource:
         self._removed: dict[str, int] = {}
 
     def busy(self) -> str:
-        found = self._server.waiting_clients(_BLOCKING)
-        return f"clients that wait for tasks, as Huey's consumers do: {', '.join(found)}" if found else ""
+        clients = self._server.waiting_clients(_BLOCKING)
+        return f"clients that wait for tasks, as Huey's consumers do: {', '.join(clients)}" if clients else ""
 
     def count(self) -> int:
         with self._server.use_client() as client:
@@ -92,33 +92,35 @@ class HueyRedisSource:
                 yield from self._pages_of(name, key)
 
     def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
-        met: Counter[Hashable] = Counter()
+        seen: Counter[Hashable] = Counter()
         noted = []
         with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
-            for place, what in found:
-                if isinstance(place, HueyRedisMessage) and isinstance(what, ForeignJob):
-                    met.update((place, what.key))
-                    noted.append((place, what.key))
-                    asked = (place.raw, int(place.is_list), what.key, met[place], met[what.key])
-                    pipe.eval(_SCRIPTS["note"], 2, place.key, _NOTES, *asked, new_token(), _NOTE_TTL_SECONDS)
-            words = [word and word.decode() for word in pipe.execute()]
+            for place, message in found:
+                if isinstance(place, HueyRedisMessage) and isinstance(message, ForeignJob):
+                    seen.update((place, message.key))
+                    noted.append((place, message.key))
+                    arguments = (place.raw, int(place.is_list), message.key, seen[place], seen[message.key])
+                    pipe.eval(
+                        _SCRIPTS["note"], 2, place.key, _NOTES, *arguments, new_token(), _NOTE_TTL_SECONDS
+                    )
+            tokens = [token and token.decode() for token in pipe.execute()]
         return [
-            ImportCandidate(f"{key}:{word}", place._replace(name=key, token=word)) if word else None
-            for (place, key), word in zip(noted, words, strict=True)
+            ImportCandidate(f"{key}:{token}", place._replace(name=key, token=token)) if token else None
+            for (place, key), token in zip(noted, tokens, strict=True)
         ]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        kept = [place for place in places if isinstance(place, HueyRedisMessage)]
+        messages = [place for place in places if isinstance(place, HueyRedisMessage)]
         with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
-            for place in kept:
-                asked = (place.raw, int(place.is_list), place.name, place.token)
-                pipe.eval(_SCRIPTS["take"], 2, place.key, _NOTES, *asked)
-            done = [bool(each) for each in pipe.execute()]
-        for place, gone in zip(kept, done, strict=True):
-            self._removed[place.key] = self._removed.get(place.key, 0) + gone
-        return done
+            for place in messages:
+                arguments = (place.raw, int(place.is_list), place.name, place.token)
+                pipe.eval(_SCRIPTS["take"], 2, place.key, _NOTES, *arguments)
+            removed = [bool(reply) for reply in pipe.execute()]
+        for place, is_removed in zip(messages, removed, strict=True):
+            self._removed[place.key] = self._removed.get(place.key, 0) + is_removed
+        return removed
 
     def close(self) -> None:
         self._server.close()
@@ -126,12 +128,12 @@ class HueyRedisSource:
     def _names(self) -> tuple[str, ...]:
         if self._options.only:
             return self._options.only
-        found = {
+        names = {
             key.removeprefix(start)
             for start in (_QUEUE, _SCHEDULE)
             for key in self._server.names(f"{start}*")
         }
-        return tuple(sorted(found))
+        return tuple(sorted(names))
 
     def _is_list(self, key: str) -> bool:
         with self._server.use_client() as client:
@@ -146,16 +148,18 @@ class HueyRedisSource:
             seen += len(raws)
             page = []
             for raw in raws:
-                what = self._options.parse(raw[_PREFIX:] if has_time else raw, name)
-                page.append(FoundJob(HueyRedisMessage(key, is_list, raw), self._skip_if_revoked(what, name)))
+                message = self._options.parse(raw[_PREFIX:] if has_time else raw, name)
+                page.append(
+                    FoundJob(HueyRedisMessage(key, is_list, raw), self._skip_if_revoked(message, name))
+                )
             yield page
 
     def _load_page(self, key: str, skip: int, *, is_list: bool) -> list[bytes]:
         if is_list:
             return self._server.tail(key, skip)
         with self._server.use_client() as client:
-            found: list[bytes] = client.zrange(key, skip, skip + PAGE_SIZE - 1)
-        return found
+            raws: list[bytes] = client.zrange(key, skip, skip + PAGE_SIZE - 1)
+        return raws
 
     def _skip_if_revoked(self, message: ForeignJob | SkippedJob, name: str) -> ForeignJob | SkippedJob:
         if isinstance(message, SkippedJob):

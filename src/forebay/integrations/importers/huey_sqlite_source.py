@@ -1,4 +1,4 @@
-"""Where Huey keeps tasks in a file of SQLite: the tables `task` and `schedule`, and revocations in `kv`."""
+"""Huey's tasks in a SQLite file: the tables `task` and `schedule`, and revocations in `kv`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from forebay.integrations.importers.source import (
 )
 
 _COUNT: Final = ("select count(*) from task where ", "select count(*) from schedule where ")
-# What is about to be stored elsewhere. The number of a row does not name a message: it is given again.
+# Messages that are about to be stored elsewhere. The number of a row does not identify a message: it is used
+# again.
 _NOTES: Final = "create table if not exists forebay_import (key text not null, word text not null)"
 _HAS_NOTES: Final = "select 1 from sqlite_master where type = 'table' and name = 'forebay_import'"
 _FIRST_NOTE: Final = "select 1 from forebay_import limit 1"
 
 
 class HueyRow(NamedTuple):
-    """A message in a table; `key` and `word` once it has been noted."""
+    """A message in a table; `key` and `token` once it has been noted."""
 
     table: str
     number: int
@@ -44,7 +45,7 @@ class HueyRow(NamedTuple):
 
 
 class HueySqliteSource:
-    """Tasks of Huey in a file of SQLite."""
+    """Tasks of Huey in a SQLite file."""
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
@@ -55,7 +56,7 @@ class HueySqliteSource:
         self._path = path
         if not Path(path).is_file():
             raise StoreUnusable(f"there is no file {path}")
-        # Not to be created: a mistyped name would look like a queue where nothing waits.
+        # Not to be created: a mistyped name would look like an empty queue.
         self._file = sqlite3.connect(
             f"file:{quote(path)}?mode=rw", uri=True, isolation_level=None, timeout=30
         )
@@ -66,7 +67,7 @@ class HueySqliteSource:
             raise ConfigError(f"{path} holds no tasks of Huey: it has no tables task, schedule and kv")
 
     def busy(self) -> str:
-        return ""  # a file does not tell who looks at it
+        return ""  # a file does not tell which programs use it
 
     def count(self) -> int:
         with self._connection() as file:
@@ -85,13 +86,13 @@ class HueySqliteSource:
                 after = rows[-1][:2]
 
     def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
-        met: Counter[str] = Counter()
+        seen: Counter[str] = Counter()
         with self._transaction():
             self._file.execute(_NOTES)
             return [
-                self._record_message(one.place, one.message.key, met)
-                for one in found
-                if isinstance(one.place, HueyRow) and isinstance(one.message, ForeignJob)
+                self._record_message(found_job.place, found_job.message.key, seen)
+                for found_job in found
+                if isinstance(found_job.place, HueyRow) and isinstance(found_job.message, ForeignJob)
             ]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
@@ -103,7 +104,7 @@ class HueySqliteSource:
         self._file.close()
 
     def _drop_notes(self) -> None:
-        """Leave nothing of ours in the file, unless an import has to go on."""
+        """Drop the table of notes, unless an import has to be continued."""
         with suppress(StoreError), self._connection() as file:
             if file.execute(_HAS_NOTES).fetchone() is None:
                 return
@@ -111,32 +112,33 @@ class HueySqliteSource:
                 if file.execute(_FIRST_NOTE).fetchone() is None:
                     file.execute("drop table forebay_import")
 
-    def _record_message(self, row: HueyRow, key: str, met: Counter[str]) -> ImportCandidate | None:
-        """One that an earlier import has noted and not taken out gets the word that it had. Those of one key
-        are the same to us, so it does not matter which of them gets which word."""
+    def _record_message(self, row: HueyRow, key: str, seen: Counter[str]) -> ImportCandidate | None:
+        """Note a message, and return it with its token. A message that an earlier import has noted and not
+        removed keeps its token. Messages of one key are equal, so it does not matter which of them gets which
+        token."""
         if self._file.execute(f"select 1 from {row.table} where id = ?", (row.number,)).fetchone() is None:  # noqa: S608 - a name of ours
             return None
-        words = self._file.execute(
-            "select word from forebay_import where key = ? order by rowid limit 1 offset ?", (key, met[key])
+        known = self._file.execute(
+            "select word from forebay_import where key = ? order by rowid limit 1 offset ?", (key, seen[key])
         ).fetchone()
-        met[key] += 1
-        [word] = words or [new_token()]
-        if words is None:
-            self._file.execute("insert into forebay_import values (?, ?)", (key, word))
-        return ImportCandidate(f"{key}:{word}", row._replace(key=key, token=word))
+        seen[key] += 1
+        [token] = known or [new_token()]
+        if known is None:
+            self._file.execute("insert into forebay_import values (?, ?)", (key, token))
+        return ImportCandidate(f"{key}:{token}", row._replace(key=key, token=token))
 
     def _delete_message(self, row: HueyRow) -> bool:
-        """With its note, so that one that comes later under its key is not taken for it."""
+        """Delete a message with its note, so that a later one under its key is not taken for it."""
         if not self._file.execute(f"delete from {row.table} where id = ?", (row.number,)).rowcount:  # noqa: S608 - a name of ours
             return False
         self._file.execute("delete from forebay_import where key = ? and word = ?", (row.key, row.token))
         return True
 
     def _load_rows(self, table: str, order: str, after: tuple[Any, ...] | None) -> list[tuple[Any, ...]]:
-        further = "" if after is None else f"and ({order}, id) > (?, ?)"
+        condition = "" if after is None else f"and ({order}, id) > (?, ?)"
         with self._connection() as file:
             return file.execute(
-                f"select {order}, id, queue, data from {table} where {self._where()} {further} "  # noqa: S608 - as above
+                f"select {order}, id, queue, data from {table} where {self._where()} {condition} "  # noqa: S608 - as above
                 f"order by {order}, id limit {PAGE_SIZE}",
                 (*self._options.only, *(after or ())),
             ).fetchall()
@@ -146,18 +148,18 @@ class HueySqliteSource:
         return f"queue in ({', '.join('?' * len(only))})" if only else "true"
 
     def _parse_unless_revoked(self, name: str, data: bytes) -> ForeignJob | SkippedJob:
-        what = self._options.parse(bytes(data), name)
-        if isinstance(what, SkippedJob):
-            return what
+        message = self._options.parse(bytes(data), name)
+        if isinstance(message, SkippedJob):
+            return message
         with self._connection() as file:
-            found = file.execute(
-                "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocation_keys(what))
+            revocation = file.execute(
+                "select 1 from kv where queue = ? and key in (?, ?)", (name, *revocation_keys(message))
             ).fetchone()
-        return what if found is None else make_revoked(what)
+        return message if revocation is None else make_revoked(message)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Whole or not at all."""
+        """Run the block in a transaction."""
         with self._connection() as file:
             file.execute("begin immediate")
             try:

@@ -1,8 +1,8 @@
-"""Carrying jobs over: each is stored first, and taken out of its old place afterwards.
+"""Importer: each job is stored first, and removed from its old place afterwards.
 
-Whatever happens in between, an import that is begun again loses nothing and makes nothing twice: a job that
-was stored and not yet removed is met again with the same once key, and then only removed. The key names the
-very message, so that a later one under the same id is a job of its own.
+Whatever happens in between, an import that is begun again loses nothing and makes nothing twice. A job that
+was stored and not yet removed is met again with the same idempotency key, and then only removed. The key
+identifies the very message, so that a later one under the same id is a job of its own.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ DUPLICATE: Final = (
     "it there, or let the old queue run it; a further import would take it for the first"
 )
 
-ProgressCallback = Callable[[str, int, int], None]  # what is being done, how far it is, of how much
+ProgressCallback = Callable[[str, int, int], None]  # the step, how far it is, of how much
 
 
 class NameMapping(NamedTuple):
-    """What is called otherwise here; what is not named keeps its name."""
+    """New names of queues and tasks; a name that is missing stays the same."""
 
     queues: Mapping[str, str] = {}
     tasks: Mapping[str, str] = {}
@@ -54,11 +54,13 @@ SAME_NAMES: Final = NameMapping()
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an import. `already` were stored by an earlier one, and are only removed now.
-    `contested` were gone from their old place when they were to be removed: somebody may have run them there.
-    `dropped` counts what messages said and jobs of ours cannot. `old_queues` and `old_tasks` are the names
-    that were met, as they are there; `queues` and `tasks` count what was stored, by the names here.
-    `remaining` is what waits there still."""
+    """Result of an import.
+
+    `already` were stored by an earlier one, and are only removed now. `contested` were gone from their old
+    place when they were to be removed: the old queue may have run them. `dropped` counts features of messages
+    that Forebay jobs do not have. `old_queues` and `old_tasks` are the names found there; `queues` and
+    `tasks` count what was stored, by the new names. `remaining` is what still waits there.
+    """
 
     found: int = 0
     stored: int = 0
@@ -76,13 +78,13 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether each job that was found is accounted for, and nothing waits there but what was left."""
+        """Whether each job that was found is accounted for, and nothing waits there but the skipped ones."""
         accounted = self.stored + self.already + len(self.left)
         return self.found == accounted and self.remaining == len(self.left) and not self.contested
 
 
 class _ImportedJob(NamedTuple):
-    """A job on its way: where it was, what it was, and what it is here."""
+    """A job on its way: where it was, its message, and the new job."""
 
     found: FoundJob
     message: ForeignJob
@@ -91,8 +93,8 @@ class _ImportedJob(NamedTuple):
 
 
 class Importer:
-    """Carries what waits in a source over to a store. `registry` is that of an app, if one is known: its
-    tasks say what jobs that say nothing get for retries and time limits, and check their arguments."""
+    """Moves the waiting jobs of a source to a store. `registry` is that of an app, if one is known: its tasks
+    give jobs their retries and time limits where messages have none, and check their arguments."""
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class Importer:
         self._skipped: dict[
             Hashable, list[SkippedJob]
         ] = {}  # several messages may have one and the same place
-        self._keys: set[str] = set()  # of all that was met, to tell a second message of one key
+        self._keys: set[str] = set()  # of all messages met, to detect a second one of a key
         self._ids: dict[str, JobId] = {}  # of jobs that could not keep theirs
         self._stored = self._already = self._removed = 0
         self._contested: list[str] = []
@@ -125,32 +127,34 @@ class Importer:
         self._old_tasks: set[str] = set()
 
     def preview(self) -> ImportResult:
-        """What an import would do; nothing is written anywhere."""
+        """Return what an import would do; nothing is written anywhere."""
         done, total, ahead = 0, self._source.count(), set[str]()
         for page in self._source.pages():
-            for one in self._build_items(page):
+            for item in self._build_items(page):
                 missing = [
-                    need for need in one.message.depends_on if need not in ahead and not self._is_there(need)
+                    parent
+                    for parent in item.message.depends_on
+                    if parent not in ahead and not self._is_there(parent)
                 ]
                 if missing:
-                    self._skip(one.found, one.message, _missing_reason(missing))
+                    self._skip(item.found, item.message, _missing_reason(missing))
                     continue
-                ahead.add(one.message.id)
-                self._count(one)
+                ahead.add(item.message.id)
+                self._count(item)
             done += len(page)
             self._report_progress("reading", done, max(total, done))
         return self._build_result(remaining=self._source.count())
 
     def run(self) -> ImportResult:
-        """Carry over all there is, pass after pass, until one finds nothing new."""
+        """Import all jobs, pass after pass, until one finds nothing new."""
         for _ in range(MAX_PASSES):
-            done, total, carried = 0, self._source.count(), self._imported_count
-            known = Counter({place: len(left) for place, left in self._skipped.items()})
+            done, total, imported = 0, self._source.count(), self._imported_count
+            known = Counter({place: len(skipped) for place, skipped in self._skipped.items()})
             for page in self._source.pages():
-                self._import_page([one for one in page if not _is_among(known, one.place)])
+                self._import_page([found_job for found_job in page if not _is_among(known, found_job.place)])
                 done += len(page)
                 self._report_progress("importing", done, max(total, done))
-            if self._imported_count == carried:
+            if self._imported_count == imported:
                 break
         return self._build_result(remaining=self._source.count())
 
@@ -159,15 +163,15 @@ class Importer:
         return self._stored + self._already
 
     def _build_result(self, *, remaining: int) -> ImportResult:
-        left = tuple(each for lefts in self._skipped.values() for each in lefts)
+        skipped = tuple(job for jobs in self._skipped.values() for job in jobs)
         return ImportResult(
-            found=self._imported_count + len(left),
+            found=self._imported_count + len(skipped),
             stored=self._stored,
             already=self._already,
             removed=self._removed,
             remaining=remaining,
             contested=tuple(self._contested),
-            left=left,
+            left=skipped,
             queues=dict(sorted(self._queues.items())),
             tasks=dict(sorted(self._tasks.items())),
             old_queues=tuple(sorted(self._old_queues)),
@@ -179,7 +183,7 @@ class Importer:
     # From a page to jobs
 
     def _build_items(self, page: Sequence[FoundJob]) -> list[_ImportedJob]:
-        made = []
+        items = []
         for found in page:
             self._old_queues.add(found.message.queue)
             self._old_tasks.add(found.message.task)
@@ -191,12 +195,12 @@ class Importer:
                 continue
             self._keys.add(found.message.key)
             try:
-                made.append(_ImportedJob(found, found.message, self._build_job(found.message)))
+                items.append(_ImportedJob(found, found.message, self._build_job(found.message)))
             except ForebayError as exc:
                 self._skip(found, found.message, str(exc))
             except READ_ERRORS as exc:
                 self._skip(found, found.message, describe_error(exc))
-        return made
+        return items
 
     def _build_job(self, message: ForeignJob) -> NewJob:
         task = self._names.tasks.get(message.task, message.task)
@@ -217,7 +221,7 @@ class Importer:
         )
 
     def _base_job(self, task: str, message: ForeignJob) -> NewJob:
-        """What holds where the message says nothing."""
+        """Return the options that apply where the message has none."""
         if self._registry is None:
             return NewJob(task=task, timeout_ms=None, policy=self._source.default_policy)
         if task not in self._registry:
@@ -228,48 +232,48 @@ class Importer:
             return self._registry[task].job(*message.args, **message.kwargs)
         except ForebayError:
             raise
-        except Exception as exc:  # a function of the app that looks at the arguments
+        except Exception as exc:  # a function of the app that reads the arguments
             raise InvalidJob(f"task {task} makes no job of it: {type(exc).__name__}: {exc!s:.80}") from exc
 
     # Storing and removing
 
     def _import_page(self, page: Sequence[FoundJob]) -> None:
-        made = self._prepare([one for one in self._build_items(page) if self._has_parents(one)])
-        jobs = [self._with_dependencies(one) for one in made]
+        items = self._prepare([item for item in self._build_items(page) if self._has_parents(item)])
+        jobs = [self._with_dependencies(item) for item in items]
         receipts = self._store.insert(jobs, on_conflict="ignore", atomic=False) if jobs else []
-        asked = zip(made, jobs, receipts, strict=True)
-        settled = [self._resolve_conflict(one, job, receipt) for one, job, receipt in asked]
-        there = self._find_visible(settled)
+        stored_items = zip(items, jobs, receipts, strict=True)
+        settled = [self._resolve_conflict(item, job, receipt) for item, job, receipt in stored_items]
+        visible = self._find_visible(settled)
         stored = []
-        for one, receipt in zip(made, settled, strict=True):
+        for item, receipt in zip(items, settled, strict=True):
             if isinstance(receipt.error, StoreUnavailable):
                 raise receipt.error
             if receipt.error is not None:
-                self._skip(one.found, one.message, str(receipt.error))
-            elif receipt.is_new and receipt.id not in there:
-                self._skip(one.found, one.message, "the new store does not show it: begin again")
+                self._skip(item.found, item.message, str(receipt.error))
+            elif receipt.is_new and receipt.id not in visible:
+                self._skip(item.found, item.message, "the new store does not show it: begin again")
             else:
-                stored.append((one, receipt.is_new))
+                stored.append((item, receipt.is_new))
         self._remove_stored(stored)
 
     def _prepare(self, items: Sequence[_ImportedJob]) -> list[_ImportedJob]:
-        """Without those that are gone: they are somebody else's."""
-        begun = self._source.prepare([one.found for one in items]) if items else ()
+        """Return the items without those that are gone: another program has taken them."""
+        candidates = self._source.prepare([item.found for item in items]) if items else ()
         return [
-            one._replace(place=known.place, job=replace(one.job, idempotency_key=known.key))
-            for one, known in zip(items, begun, strict=True)
-            if known is not None
+            item._replace(place=candidate.place, job=replace(item.job, idempotency_key=candidate.key))
+            for item, candidate in zip(items, candidates, strict=True)
+            if candidate is not None
         ]
 
     def _remove_stored(self, stored: Sequence[tuple[_ImportedJob, bool]]) -> None:
-        """Only now: the new store has answered that it has them."""
-        gone = self._source.remove([one.place for one, _ in stored]) if stored else []
-        for (one, is_new), is_gone in zip(stored, gone, strict=True):
-            self._removed += is_gone
-            if not is_gone:
-                self._contested.append(one.message.id)
+        """Remove stored jobs from the source. Only now: the new store has answered that it has them."""
+        removed = self._source.remove([item.place for item, _ in stored]) if stored else []
+        for (item, is_new), is_removed in zip(stored, removed, strict=True):
+            self._removed += is_removed
+            if not is_removed:
+                self._contested.append(item.message.id)
             if is_new:
-                self._count(one)
+                self._count(item)
             else:
                 self._already += 1
 
@@ -280,47 +284,47 @@ class Importer:
         self._dropped.update(item.message.dropped)
 
     def _skip(self, found: FoundJob, message: ForeignJob, reason: str) -> None:
-        left = SkippedJob(id=message.id, task=message.task, queue=message.queue, reason=reason)
-        self._skipped.setdefault(found.place, []).append(left)
+        skipped = SkippedJob(id=message.id, task=message.task, queue=message.queue, reason=reason)
+        self._skipped.setdefault(found.place, []).append(skipped)
 
     def _has_parents(self, item: _ImportedJob) -> bool:
-        missing = [need for need in item.message.depends_on if not self._is_there(need)]
+        missing = [parent for parent in item.message.depends_on if not self._is_there(parent)]
         if missing:
             self._skip(item.found, item.message, _missing_reason(missing))
         return not missing
 
     def _is_there(self, old: str) -> bool:
-        [fate] = self._reader.job_states([self._ids.get(old, JobId(old))])
-        return fate is not None
+        [state] = self._reader.job_states([self._ids.get(old, JobId(old))])
+        return state is not None
 
     def _with_dependencies(self, item: _ImportedJob) -> NewJob:
         if not item.message.depends_on:
             return item.job
-        parents = [self._ids.get(need, JobId(need)) for need in item.message.depends_on]
+        parents = [self._ids.get(parent, JobId(parent)) for parent in item.message.depends_on]
         return replace(item.job, depends_on=dependencies_of(parents, item.message.on_failure))
 
     def _resolve_conflict(self, item: _ImportedJob, job: NewJob, receipt: InsertResult) -> InsertResult:
-        """The receipt of a job that is stored, now or before; or of one that is refused."""
+        """Return the receipt of a job that is stored, now or before; or of one that is refused."""
         if receipt.error is not None or receipt.is_new or receipt.id is None:
             return receipt
         [holder] = self._reader.jobs([receipt.id])
         if holder is None or holder.idempotency_key == job.idempotency_key:
             return receipt  # of an earlier import, and perhaps forgotten since
-        # The id is somebody else's: of a job that was enqueued here, or of an earlier message under that id.
-        [again] = self._store.insert([replace(job, id=None)], on_conflict="ignore", atomic=False)
-        if again.id is not None:
-            self._ids[item.message.id] = again.id
-        return again
+        # The id is taken by a job that was enqueued here, or by an earlier message under that id.
+        [renamed] = self._store.insert([replace(job, id=None)], on_conflict="ignore", atomic=False)
+        if renamed.id is not None:
+            self._ids[item.message.id] = renamed.id
+        return renamed
 
     def _find_visible(self, receipts: Sequence[InsertResult]) -> set[JobId]:
-        """Those of the new ones that the store shows when it is asked once more."""
+        """Return those of the new jobs that the store shows in a second query."""
         ids = [receipt.id for receipt in receipts if receipt.id is not None and receipt.is_new]
-        fates = self._reader.job_states(ids) if ids else []
-        return {job_id for job_id, fate in zip(ids, fates, strict=True) if fate is not None}
+        states = self._reader.job_states(ids) if ids else []
+        return {job_id for job_id, state in zip(ids, states, strict=True) if state is not None}
 
 
 def _is_among(known: Counter[Hashable], place: Hashable) -> bool:
-    """Whether this is one of those that are known to be left; each is met once in a pass."""
+    """Return whether this is one of the skipped jobs; each is met once in a pass."""
     known[place] -= 1
     return known[place] >= 0
 

@@ -1,7 +1,7 @@
-"""How much work it is to hash the values in a pickle, found out without making one of them.
+"""Cost of hashing the values in a pickle, computed without creating one of them.
 
-The hash of a tuple is computed again each time that it is asked for, from the hashes of its items. A pickle
-can put one tuple twice into the next one at five bytes a level, so a hundred bytes are enough for hours. Its
+The hash of a tuple is computed again each time that it is used, from the hashes of its items. A pickle can
+put one tuple twice into the next one at five bytes a level, so a hundred bytes are enough for hours. Its
 opcodes are followed here with sizes in place of values.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from forebay.integrations.importers.source import UnreadableMessage
 
-# They change the first of what they take from the stack, and put it back.
+# They change the first of their operands, and put it back.
 _MUTATING_OPS: Final = frozenset({"APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "BUILD"})
-# They hash some of what they take, or call a class that may.
+# They hash some of their operands, or call a class that may.
 _HASHED_OPERANDS: Final[Mapping[str, slice]] = {
     "SETITEM": slice(1, 2),
     "SETITEMS": slice(1, None, 2),
@@ -29,7 +29,7 @@ _WORD_BITS: Final = 64
 
 
 class _Size:
-    """How many values there are in a value, shared ones as often as they are reached."""
+    """Number of values in a value, shared ones as often as they are reached."""
 
     __slots__ = ("values",)
 
@@ -38,18 +38,18 @@ class _Size:
 
 
 class PickleCostCheck:
-    """The machine that a pickle is a program for, with sizes in place of values. `most` bounds the number of
-    values that are hashed."""
+    """The stack machine of pickles, with sizes in place of values. `max_values` bounds the number of values
+    that are hashed."""
 
     def __init__(self, max_values: int) -> None:
         self._max_values = max_values
         self._room = max_values
         self._stack: list[_Size] = []
-        self._below: list[list[_Size]] = []  # what stands below each mark
+        self._below: list[list[_Size]] = []  # the stack below each mark
         self._memo: dict[int, _Size] = {}
 
     def check(self, data: bytes) -> None:
-        """Raise Unreadable if hashing would take too long; a broken pickle raises whatever it comes to."""
+        """Raise UnreadableMessage if hashing would take too long; a broken pickle may raise anything."""
         arg: Any
         for opcode, arg, _ in pickletools.genops(data):
             if opcode.name == "MARK":
@@ -65,20 +65,20 @@ class PickleCostCheck:
                 self._apply_opcode(opcode, arg)
 
     def _apply_opcode(self, opcode: pickletools.OpcodeInfo, arg: Any) -> None:
-        taken = self._take_operands(opcode)
+        operands = self._take_operands(opcode)
         if opcode.name in _HASHED_OPERANDS:
-            self._room -= _sum(taken[_HASHED_OPERANDS[opcode.name]])
+            self._room -= _sum(operands[_HASHED_OPERANDS[opcode.name]])
         if self._room < 0:
             raise UnreadableMessage(
                 "its pickle takes too long to read: what it shares is hashed again and again"
             )
         if opcode.stack_after:
-            found = taken[0] if opcode.name in _MUTATING_OPS else _Size(0)
-            found.values = min(1 + _sum(taken) + _int_words(arg), self._max_values + 1)
-            self._stack.append(found)
+            result = operands[0] if opcode.name in _MUTATING_OPS else _Size(0)
+            result.values = min(1 + _sum(operands) + _int_words(arg), self._max_values + 1)
+            self._stack.append(result)
 
     def _take_operands(self, opcode: pickletools.OpcodeInfo) -> list[_Size]:
-        """What an opcode takes from the stack."""
+        """Return the operands of an opcode, removed from the stack."""
         before = opcode.stack_before
         if pickletools.markobject not in before and (self._stack or opcode.name != "POP"):
             return self._pop(len(before))
@@ -88,15 +88,16 @@ class PickleCostCheck:
     def _pop(self, count: int) -> list[_Size]:
         if count == 0:
             return []
-        taken = self._stack[-count:]
+        operands = self._stack[-count:]
         del self._stack[-count:]
-        return taken
+        return operands
 
 
 def _sum(sizes: Iterable[_Size]) -> int:
-    return sum(one.values for one in sizes)
+    return sum(size.values for size in sizes)
 
 
 def _int_words(arg: object) -> int:
-    """Long numbers are hashed each time as well; texts and bytes keep their hash."""
+    """Return the number of words of a long number, which is hashed each time as well; texts and bytes keep
+    their hash."""
     return arg.bit_length() // _WORD_BITS if isinstance(arg, int) else 0

@@ -1,4 +1,4 @@
-"""A Redis server that another queue keeps its jobs on."""
+"""Client for a Redis server with the jobs of another queue."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from forebay.integrations.importers.source import PAGE_SIZE
 from forebay.stores.factory import redact_url
 
 SECONDS: Final = 30.0
-OUR_NAME: Final = "forebay"  # as the clients of our own stores call themselves
+OUR_NAME: Final = "forebay"  # the client name of Forebay's own stores
 SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
 
 class SourceRedis:
-    """A connection, with its errors in our words."""
+    """A connection whose errors are raised as Forebay's."""
 
     def __init__(self, url: str) -> None:
         self.name: str = redact_url(url)
@@ -31,7 +31,7 @@ class SourceRedis:
                 url,
                 socket_timeout=SECONDS,
                 socket_connect_timeout=SECONDS,
-                retry=Retry(NoBackoff(), 0),  # what was removed must be answered once
+                retry=Retry(NoBackoff(), 0),  # without retries: the reply to a removal must be known
                 client_name=OUR_NAME,
             )
         except (ValueError, TypeError) as exc:
@@ -39,7 +39,7 @@ class SourceRedis:
 
     @contextmanager
     def use_client(self) -> Iterator[Any]:
-        """The client, while the block lasts."""
+        """Yield the client, and translate its errors."""
         try:
             yield self.client
         except (redis.ConnectionError, redis.TimeoutError) as exc:
@@ -51,40 +51,43 @@ class SourceRedis:
             raise StoreUnusable(f"{self.name}: {exc}") from exc
 
     def waiting_clients(self, commands: Collection[str]) -> list[str]:
-        """Clients of this database whose last command was one of these; ours are left out."""
+        """Return clients of this database whose last command was one of these, without Forebay's."""
         with self.use_client() as client:
             try:
-                listed = client.client_list()
+                clients = client.client_list()
             except redis.ResponseError as exc:
                 raise ConfigError(
-                    f"{self.name} does not tell who its clients are ({exc}), so nobody can see whether "
+                    f"{self.name} does not tell who its clients are ({exc}), so it is unknown whether "
                     "workers take jobs from it; stop them, and say so with --workers-stopped"
                 ) from exc
             database = str(client.connection_pool.connection_kwargs.get("db") or 0)
         return [
-            str(each["addr"])
-            for each in listed
-            if each.get("db") == database and each.get("cmd") in commands and each.get("name") != OUR_NAME
+            str(connected["addr"])
+            for connected in clients
+            if connected.get("db") == database
+            and connected.get("cmd") in commands
+            and connected.get("name") != OUR_NAME
         ]
 
     def names(self, pattern: str, kind: str | None = None) -> list[str]:
-        """Keys that fit a pattern, in order; of one kind, if one is named."""
+        """Return keys that match a pattern, in order; of one kind, if one is named."""
         with self.use_client() as client:
-            found = {key for key in client.scan_iter(match=pattern, count=1_000, _type=kind)}
-        return sorted(key.decode() for key in found if _is_text(key))
+            keys = {key for key in client.scan_iter(match=pattern, count=1_000, _type=kind)}
+        return sorted(key.decode() for key in keys if _is_text(key))
 
     def tail(self, key: str, skip: int) -> list[bytes]:
-        """The next elements of a list from its right end on, the rightmost first, without those skipped."""
+        """Return the next elements of a list from its right end on, the rightmost first, without the skipped
+        ones."""
         with self.use_client() as client:
-            found: list[bytes] = client.lrange(key, -skip - PAGE_SIZE, -skip - 1)
-        return found[::-1]
+            elements: list[bytes] = client.lrange(key, -skip - PAGE_SIZE, -skip - 1)
+        return elements[::-1]
 
     def close(self) -> None:
         self.client.close()
 
 
 def _is_text(key: bytes) -> bool:
-    """Keys of other programs may be any bytes."""
+    """Return whether a key is text; those of other programs may be any bytes."""
     try:
         key.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What the hash of a job means in RQ."""
+"""Jobs of RQ as they are in its hashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay.integrations.importers.source import (
 )
 
 SYSTEM: Final = "rq"
-# A job that fails is not tried again, unless it says so itself.
+# A failed job is not retried, unless its message has retries.
 NO_RETRY: Final = RetryPolicy(max_retries=0)
 _PARTS: Final = 4
 _UNSUPPORTED: Final = {
@@ -36,7 +36,7 @@ _WAITING_STATES: Final = ("queued", "scheduled", "deferred", "created", None)
 
 
 class RqTimes(NamedTuple):
-    """When a job is due and when it is forgotten, as the server tells; milliseconds since 1970."""
+    """Due time and expiry of a job, as the server has them; milliseconds since 1970."""
 
     run_at: int | None = None
     expires_at: int | None = None
@@ -54,14 +54,14 @@ def read_job(
     times: RqTimes = NO_TIMES,
     parents: Mapping[str, str | None] | None = None,
 ) -> ForeignJob | SkippedJob:
-    """A job by its hash; `parents` are the states of those it depends on, None for one that is not there."""
+    """Read a job from its hash; `parents` are the states of its dependencies, None for a missing one."""
     task = ""
     try:
         if "data" not in fields:
             raise UnreadableMessage("there is no job of this id any more")
         task, args, kwargs = _parse_call(fields["data"], trust_pickle=trust_pickle)
         _check_alone(fields)
-        parent_ids(fields)  # which must be readable
+        parent_ids(fields)  # raises if they are unreadable
         meta, lost = _meta(fields, trust_pickle=trust_pickle)
         policy, shortened = _policy(fields)
         return ForeignJob(
@@ -87,29 +87,29 @@ def read_job(
 
 
 def parent_ids(fields: Mapping[str, bytes]) -> list[str]:
-    """The jobs that this one depends on."""
+    """Return the ids of the job's dependencies."""
     several = _text(fields, "dependency_ids")
     if several:
-        found = _json(several, "dependency_ids")
-        return [str(each) for each in found] if isinstance(found, list) else []
-    one = _text(fields, "dependency_id")
-    return [one] if one else []
+        ids = _json(several, "dependency_ids")
+        return [str(parent_id) for parent_id in ids] if isinstance(ids, list) else []
+    single = _text(fields, "dependency_id")
+    return [single] if single else []
 
 
 def _dependencies(fields: Mapping[str, bytes], parents: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Those that have not ended; raises if one has ended badly, or runs."""
+    """Return the dependencies that have not ended; raise if one has failed, or runs."""
     may_fail = _text(fields, "allow_dependency_failures") == "1"
-    waits = []
+    waiting = []
     for parent, state in parents.items():
         if state in _WAITING_STATES:
-            waits.append(parent)
+            waiting.append(parent)
         elif state == "started":
             raise UnreadableMessage(
                 f"it depends on {parent}, which is running: import again when it has ended"
             )
         elif state not in _SUCCEEDED_STATES and not may_fail:
             raise UnreadableMessage(f"it depends on {parent}, which is {state} in RQ")
-    return tuple(waits)
+    return tuple(waiting)
 
 
 def _parse_call(packed: bytes, *, trust_pickle: bool) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
@@ -117,7 +117,7 @@ def _parse_call(packed: bytes, *, trust_pickle: bool) -> tuple[str, tuple[Any, .
         case [str(task), instance, list() | tuple() as args, dict(kwargs)]:
             if instance is not None:
                 raise UnreadableMessage(
-                    f"{task} is a method of an object, and a job of ours names a function"
+                    f"{task} is a method of an object, and a Forebay job names a function"
                 )
             return task, tuple(args), kwargs
     raise UnreadableMessage("its data is not that of a job of RQ")
@@ -127,7 +127,7 @@ def _decode_value(data: bytes, *, trust_pickle: bool) -> Any:
     if is_pickle(data):
         if not trust_pickle:
             raise UnreadableMessage(
-                "it is a pickle: read with --trust-pickle if you trust whoever can write there"
+                "it is a pickle: read with --trust-pickle if you trust all programs that can write there"
             )
         return read_pickle(data)
     try:
@@ -137,17 +137,17 @@ def _decode_value(data: bytes, *, trust_pickle: bool) -> Any:
 
 
 def _check_alone(fields: Mapping[str, bytes]) -> None:
-    tied = [words for name, words in _UNSUPPORTED.items() if fields.get(name)]
-    if tied:
-        raise UnreadableMessage(f"it has {' and '.join(tied)}: let RQ finish it")
+    features = [feature for name, feature in _UNSUPPORTED.items() if fields.get(name)]
+    if features:
+        raise UnreadableMessage(f"it has {' and '.join(features)}: let RQ finish it")
 
 
-# Sentry's own note in the jobs of a program that reports to it.
+# Sentry's own entry in the jobs of a program that reports to it.
 _OF_SENTRY: Final = "_sentry_trace_headers"
 
 
 def _meta(fields: Mapping[str, bytes], *, trust_pickle: bool) -> tuple[dict[str, Json], list[str]]:
-    """What its program has written down about the job, if JSON can hold it."""
+    """Return the job's metadata, as far as JSON can hold them, and the names of the dropped ones."""
     if not fields.get("meta"):
         return {}, []
     try:
@@ -161,19 +161,19 @@ def _meta(fields: Mapping[str, bytes], *, trust_pickle: bool) -> tuple[dict[str,
 
 
 def _policy(fields: Mapping[str, bytes]) -> tuple[RetryPolicy | None, list[str]]:
-    left = _number(fields, "retries_left")
-    if not left:
+    retries = _number(fields, "retries_left")
+    if not retries:
         return None, []
     intervals = _json(_text(fields, "retry_intervals") or "[]", "retry_intervals")
     first = intervals[0] if isinstance(intervals, list) and intervals else 0
     if type(first) is not int or first < 0:
         raise UnreadableMessage(f"its retry_intervals are no seconds: {first!r:.60}")
     dropped = ["retry intervals after the first"] if len({*intervals}) > 1 else []
-    return fixed_retries(left, first * 1_000), dropped
+    return fixed_retries(retries, first * 1_000), dropped
 
 
 def fixed_retries(retries: int, delay_ms: int) -> RetryPolicy:
-    """So many further attempts, always after this time."""
+    """Return a policy with this number of retries and a fixed delay."""
     return RetryPolicy(
         max_retries=min(retries, MAX_RETRIES),
         curve=Curve.FIXED,

@@ -1,4 +1,4 @@
-"""Where RQ keeps jobs: `rq:queue:NAME` lists ids, `rq:scheduled:NAME` and `rq:deferred:NAME` are sorted sets
+"""RQ's jobs on Redis: `rq:queue:NAME` lists ids, `rq:scheduled:NAME` and `rq:deferred:NAME` are sorted sets
 of them, and `rq:job:ID` is the job itself."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUEUE: Final = "rq:queue:"
 _SCHEDULED: Final = "rq:scheduled:"
 _DEFERRED: Final = "rq:deferred:"
 _WORKERS: Final = "rq:workers"
-_NEVER: Final = 10**12  # seconds; a score may be infinite, and this is later than a job of ours can be
+_NEVER: Final = 10**12  # seconds; a score may be infinite, and no job of Forebay can be due later
 
 
 class RqPlace(NamedTuple):
@@ -37,7 +37,7 @@ class RqPlace(NamedTuple):
 
 
 class RqSource:
-    """Jobs of RQ in one database of a Redis server; `only` names queues, all are looked for without."""
+    """Jobs of RQ in one database of a Redis server; `only` names queues, without it all are searched for."""
 
     system: Final = SYSTEM
     default_policy: Final = NO_RETRY
@@ -51,7 +51,7 @@ class RqSource:
 
     def busy(self) -> str:
         with self._server.use_client() as client:
-            names = sorted(each.decode() for each in client.smembers(_WORKERS))
+            names = sorted(name_bytes.decode() for name_bytes in client.smembers(_WORKERS))
             alive = [name.rpartition(":")[2] for name in names if client.exists(name)]
         return f"workers of RQ: {', '.join(alive)}" if alive else ""
 
@@ -75,24 +75,27 @@ class RqSource:
         return make_candidates(found)
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        named = [place for place in places if isinstance(place, RqPlace)]
+        rq_places = [place for place in places if isinstance(place, RqPlace)]
         with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
-            for place in named:
+            for place in rq_places:
                 if place.key.startswith(_QUEUE):
                     pipe.lrem(place.key, 1, place.job_id)
                 else:
                     pipe.zrem(place.key, place.job_id)
-            done = [bool(each) for each in pipe.execute()]
-            # A job that was gone from its place is somebody else's, who needs what it says.
+            removed = [bool(reply) for reply in pipe.execute()]
+            # A job that was gone from its place belongs to another program, which needs its data.
             keys = [
-                key for place, gone in zip(named, done, strict=True) if gone for key in _keys_of(place.job_id)
+                key
+                for place, is_removed in zip(rq_places, removed, strict=True)
+                if is_removed
+                for key in _keys_of(place.job_id)
             ]
             if keys:
                 client.delete(*keys)
-        for place, gone in zip(named, done, strict=True):
-            self._removed[place.key] = self._removed.get(place.key, 0) + gone
-        return done
+        for place, is_removed in zip(rq_places, removed, strict=True):
+            self._removed[place.key] = self._removed.get(place.key, 0) + is_removed
+        return removed
 
     def close(self) -> None:
         self._server.close()
@@ -101,7 +104,7 @@ class RqSource:
         if self._only:
             return self._only
         with self._server.use_client() as client:
-            return tuple(sorted(each.decode().removeprefix(_QUEUE) for each in client.smembers(_QUEUES)))
+            return tuple(sorted(key.decode().removeprefix(_QUEUE) for key in client.smembers(_QUEUES)))
 
     def _queue_pages(self, queue: str) -> Iterator[list[FoundJob]]:
         for ids in self._id_pages(_QUEUE + queue):
@@ -113,47 +116,48 @@ class RqSource:
             with self._server.use_client() as client:
                 scores = client.zmscore(key, ids)
             due = {
-                each: int(min(max(score, 0), _NEVER) * 1_000)
-                for each, score in zip(ids, scores, strict=True)
+                job_id: int(min(max(score, 0), _NEVER) * 1_000)
+                for job_id, score in zip(ids, scores, strict=True)
                 if score is not None
             }
             yield self._load_page(key, queue, ids, due=due)
 
     def _id_pages(self, key: str) -> Iterator[list[str]]:
-        """Ids of a list or a sorted set, in order; between two pages some of them may have been removed."""
+        """Yield the ids of a list or a sorted set, in order; between two pages some of them may have been
+        removed."""
         seen = 0
         self._removed[key] = 0
         while True:
             first = seen - self._removed[key]
             with self._server.use_client() as client:
                 read = client.lrange if key.startswith(_QUEUE) else client.zrange
-                ids = [each.decode(errors="replace") for each in read(key, first, first + PAGE_SIZE - 1)]
+                ids = [member.decode(errors="replace") for member in read(key, first, first + PAGE_SIZE - 1)]
             if not ids:
                 return
             seen += len(ids)
             yield ids
 
     def _deferred_pages(self) -> Iterator[list[FoundJob]]:
-        """In waves, so that each comes after those it depends on."""
-        waits: dict[str, RqPlace] = {}
+        """Yield pages in waves, so that each job comes after its parents."""
+        waiting: dict[str, RqPlace] = {}
         for queue in self._queues():
             with self._server.use_client() as client:
-                ids = [each.decode(errors="replace") for each in client.zrange(_DEFERRED + queue, 0, -1)]
-            waits |= {each: RqPlace(_DEFERRED + queue, each) for each in ids}
-        fields = self._load_hashes(list(waits))
-        parents = {each: _parents(fields[each]) for each in waits}
-        while waits:
-            free = [each for each in waits if not any(parent in waits for parent in parents[each])]
-            # A ring of them waits for ever, there and here: the importer will say so.
-            wave = [(each, waits.pop(each)) for each in free or list(waits)]
+                ids = [job_id.decode(errors="replace") for job_id in client.zrange(_DEFERRED + queue, 0, -1)]
+            waiting |= {job_id: RqPlace(_DEFERRED + queue, job_id) for job_id in ids}
+        fields = self._load_hashes(list(waiting))
+        parents = {job_id: _parents(fields[job_id]) for job_id in waiting}
+        while waiting:
+            free = [job_id for job_id in waiting if not any(parent in waiting for parent in parents[job_id])]
+            # Jobs in a cycle wait for ever, there and here: the importer reports them.
+            wave = [(job_id, waiting.pop(job_id)) for job_id in free or list(waiting)]
             yield [
                 FoundJob(
                     place,
                     self._parse_job(
-                        each, fields[each], place.queue, parents=self._load_states(parents[each])
+                        job_id, fields[job_id], place.queue, parents=self._load_states(parents[job_id])
                     ),
                 )
-                for each, place in wave
+                for job_id, place in wave
             ]
 
     def _load_page(
@@ -162,9 +166,10 @@ class RqSource:
         fields = self._load_hashes(ids)
         return [
             FoundJob(
-                RqPlace(key, each), self._parse_job(each, fields[each], queue, run_at=(due or {}).get(each))
+                RqPlace(key, job_id),
+                self._parse_job(job_id, fields[job_id], queue, run_at=(due or {}).get(job_id)),
             )
-            for each in ids
+            for job_id in ids
         ]
 
     def _parse_job(
@@ -181,26 +186,27 @@ class RqSource:
 
     def _load_expiry(self, job_id: str) -> int | None:
         with self._server.use_client() as client:
-            left = client.pttl(_JOB + job_id)
+            remaining_ms = client.pttl(_JOB + job_id)
             seconds, micros = client.time()
-        return int(seconds * 1_000 + micros // 1_000 + left) if left > 0 else None
+        return int(seconds * 1_000 + micros // 1_000 + remaining_ms) if remaining_ms > 0 else None
 
     def _load_hashes(self, ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
         with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
-            for each in ids:
-                pipe.hgetall(_JOB + each)
+            for job_id in ids:
+                pipe.hgetall(_JOB + job_id)
             answers = pipe.execute() if ids else []
         return {
-            each: {name.decode(errors="replace"): value for name, value in answer.items()}
-            for each, answer in zip(ids, answers, strict=True)
+            job_id: {name.decode(errors="replace"): value for name, value in answer.items()}
+            for job_id, answer in zip(ids, answers, strict=True)
         }
 
     def _load_states(self, ids: Sequence[str]) -> dict[str, str | None]:
         with self._server.use_client() as client:
-            states = [client.hget(_JOB + each, "status") for each in ids]
+            states = [client.hget(_JOB + job_id, "status") for job_id in ids]
         return {
-            each: None if state is None else state.decode() for each, state in zip(ids, states, strict=True)
+            job_id: None if state is None else state.decode()
+            for job_id, state in zip(ids, states, strict=True)
         }
 
 
@@ -208,7 +214,7 @@ def _parents(fields: Mapping[str, bytes]) -> list[str]:
     try:
         return parent_ids(fields)
     except UnreadableMessage:
-        return []  # reading the job says so once more, and leaves it
+        return []  # decoding the job raises it again, and the job is skipped
 
 
 def _keys_of(job_id: str) -> tuple[str, ...]:

@@ -1,9 +1,9 @@
-"""Reading pickles that hold plain data, and nothing else.
+"""Unpickling of plain data, and nothing else.
 
-A pickle is a program, and reading one that a stranger wrote runs it. RQ and Huey write nothing else unless
-they are told to. So pickles are read only for somebody who says that they may be, and then by a reader that
-knows numbers, texts, lists, dicts, sets, dates, times, decimals and UUIDs, and refuses every other name: no
-function of anybody's is called, and no module is imported.
+A pickle is a program, and reading one from an untrusted source runs it. RQ and Huey write pickles by default.
+So pickles are read only if the operator allows it, and then by a reader that knows numbers, texts, lists,
+dicts, sets, dates, times, decimals and UUIDs, and refuses every other name. It calls no other function, and
+imports no module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import UUID
 from forebay.integrations.importers.pickle_cost import PickleCostCheck
 from forebay.integrations.importers.source import UnreadableMessage
 
-MAX_BYTES: Final = 16 << 20  # unpacked: a job of ours takes 1 MiB, and a pickle may be longer than its JSON
+MAX_BYTES: Final = 16 << 20  # decompressed: a job takes at most 1 MiB; a pickle may be longer than its JSON
 _NODE_BYTES: Final = 8
 _PUT_OPCODES: Final = ("PUT", "BINPUT", "LONG_BINPUT")
 _PICKLE: Final = b"\x80"
@@ -29,23 +29,23 @@ _GZIP: Final = b"\x1f\x8b"
 _ZLIB: Final = b"\x78"
 
 
-class SealedName:
-    """A name that a pickle may use and not change: what it would set on it is refused."""
+class FrozenName:
+    """A name that a pickle may use and not change: attributes that it would set are refused."""
 
     @staticmethod
     def __setstate__(*_: object) -> None:
         raise UnreadableMessage("its pickle changes a class, and only plain data is read")
 
 
-class _ByteArray(SealedName):
-    """Not the class itself: bytearray(10**12) would take all memory there is."""
+class _ByteArray(FrozenName):
+    """Replacement of bytearray: bytearray(10**12) would take all memory."""
 
     def __new__(cls, data: bytes | str = b"", encoding: str = "latin-1") -> Any:
         return bytearray(data.encode(encoding) if isinstance(data, str) else bytes(memoryview(data)))
 
 
-class _Latin1Bytes(SealedName):
-    """How old protocols write bytes."""
+class _Latin1Bytes(FrozenName):
+    """Bytes as old protocols write them."""
 
     def __new__(cls, text: str, encoding: str) -> Any:
         if encoding not in ("latin1", "latin-1"):
@@ -75,7 +75,7 @@ class _PlainUnpickler(pickle.Unpickler):
         self._classes = classes
 
     def find_class(self, module: str, name: str, /) -> Any:
-        module = "builtins" if module == "__builtin__" else module  # so called by old protocols
+        module = "builtins" if module == "__builtin__" else module  # its name in old protocols
         if (module, name) not in self._classes:
             raise UnreadableMessage(f"its pickle holds {module}.{name}, and only plain data is read")
         return self._classes[module, name]
@@ -88,29 +88,29 @@ def is_pickle(data: bytes) -> bool:
 def read_pickle(
     data: bytes, classes: Mapping[tuple[str, str], Any] = PLAIN, *, may_be_signed: bool = False
 ) -> Any:
-    """What a pickle of plain data holds; raises Unreadable for all others.
+    """Read a pickle of plain data; raises UnreadableMessage for all others.
 
-    With `may_be_signed` a colon and a signature may stand behind it, which is not looked at.
+    With `may_be_signed` a colon and a signature may follow it, which is not checked.
     """
     stream = BytesIO(data)
     try:
         _check_memory(data)
         PickleCostCheck(MAX_BYTES // _NODE_BYTES).check(data)
-        found = _PlainUnpickler(stream, classes).load()
+        value = _PlainUnpickler(stream, classes).load()
     except UnreadableMessage:
         raise
-    except Exception as exc:  # a broken pickle raises whatever its opcodes come to
+    except Exception as exc:  # a broken pickle may raise anything
         raise UnreadableMessage(f"its pickle cannot be read: {type(exc).__name__}: {exc!s:.80}") from exc
     rest = stream.read()
     if rest and not (may_be_signed and rest.startswith(b":")):
         raise UnreadableMessage(f"{len(rest):,} bytes stand behind its pickle")
-    _check_size(found)
-    return found
+    _check_size(value)
+    return value
 
 
 def _check_memory(data: bytes) -> None:
-    """Raise unless its opcodes take no more memory than it has bytes: one that stores a value at a far place
-    has room made for all before it, and one that announces many bytes has room made for them."""
+    """Raise unless its opcodes take no more memory than it has bytes. One that stores a value at a far
+    position allocates all before it, and one that announces many bytes allocates them."""
     for opcode, arg, _ in pickletools.genops(data):
         if opcode.name in _PUT_OPCODES and isinstance(arg, int) and arg > len(data):
             raise UnreadableMessage(
@@ -118,10 +118,10 @@ def _check_memory(data: bytes) -> None:
             )
 
 
-def _check_size(found: Any) -> None:
-    """Raise for what is small as a pickle and huge when it is written out, because parts of it are shared, or
+def _check_size(root: Any) -> None:
+    """Raise for a value that is small as a pickle and huge as JSON, because parts of it are shared, or
     contain themselves."""
-    room, ahead = MAX_BYTES, [found]
+    room, ahead = MAX_BYTES, [root]
     while ahead:
         value = ahead.pop()
         room -= _NODE_BYTES
@@ -140,14 +140,14 @@ def _check_size(found: Any) -> None:
 
 
 def decompress(data: bytes) -> bytes:
-    """The same without compression by gzip or zlib; raises Unreadable if it grows too large."""
+    """Return the data without compression by gzip or zlib; raises UnreadableMessage if it grows too large."""
     if not data.startswith((_GZIP, _ZLIB)):
         return data
-    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # either of the two
+    reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects the format
     try:
-        found = reader.decompress(data, MAX_BYTES)
+        plain = reader.decompress(data, MAX_BYTES)
     except zlib.error as exc:
         raise UnreadableMessage(f"it cannot be unpacked: {exc}") from exc
     if reader.unconsumed_tail or not reader.eof:
         raise UnreadableMessage(f"it is broken, or has more than {MAX_BYTES:,} bytes when it is unpacked")
-    return found
+    return plain

@@ -1,4 +1,4 @@
-"""What an importer finds in another queue, and where."""
+"""Sources of an import: jobs in another queue, and where they are stored."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from forebay.domain.retry import RetryPolicy
 from forebay.errors import ForebayError
 
 PAGE_SIZE: Final = 100  # jobs of a page
-# How long a store remembers what it was given: for so long an import that was interrupted may be begun again.
+# How long a store remembers an imported message: for so long an interrupted import may be begun again.
 IDEMPOTENCY_TTL_MS: Final = 30 * DAY_MS
 
 
 class ForeignJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits elsewhere, in our words.
+    """A job of another queue, with Forebay's fields.
 
-    `key` tells this very message from all others: a second import that meets it again makes no second job.
-    `policy` and `timeout_ms` are None where the message says nothing; then the task of an app may. `needs`
-    are old ids of jobs that have to end first. `dropped` is what the message says and a job of ours cannot.
+    `key` identifies this very message: a second import that meets it again creates no second job. `policy`
+    and `timeout_ms` are None where the message does not set them; then the task of an app may. `depends_on`
+    are old ids of jobs that must end first. `dropped` are features of the message that a Forebay job does not
+    have.
     """
 
     id: str
@@ -54,7 +55,7 @@ class UnreadableMessage(Exception):
     """A message cannot become a job; the text says why."""
 
 
-# What values that nobody expected come to when they are read: such a message is left, and the others go on.
+# Exceptions from decoding unexpected values: such a message is skipped, and the others go on.
 READ_ERRORS: Final = (
     ForebayError,
     ValueError,
@@ -67,7 +68,7 @@ READ_ERRORS: Final = (
 
 
 def describe_error(exc: Exception) -> str:
-    """The reason why a message is left."""
+    """Return the reason why a message is skipped."""
     return (
         str(exc)
         if isinstance(exc, UnreadableMessage)
@@ -76,40 +77,41 @@ def describe_error(exc: Exception) -> str:
 
 
 def short_text(value: object, default: str = "") -> str:
-    """A value that should be a short text, whatever it is."""
+    """Return a value that should be a short text, whatever it is."""
     return value[:200] if isinstance(value, str) and value else default
 
 
 class FoundJob(NamedTuple):
-    """Something that waits. `place` is for the source that found it, and for nobody else."""
+    """A waiting job. Only its source uses `place`."""
 
     place: Hashable
     message: ForeignJob | SkippedJob
 
 
 class ImportCandidate(NamedTuple):
-    """Something that is about to be stored: under this key, and then to be removed from this place. One that
-    was stored and not removed gets the key that it had, and no other message gets it."""
+    """A job that is about to be stored under this key, and then to be removed from this place. One that was
+    stored and not removed keeps its key, which no other message gets."""
 
     key: str
     place: Hashable
 
 
 def make_candidates(found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
-    """For messages whose own key names them for all time."""
+    """Return candidates for messages whose own key identifies them for all time."""
     return [
-        ImportCandidate(one.message.key, one.place) for one in found if isinstance(one.message, ForeignJob)
+        ImportCandidate(found_job.message.key, found_job.place)
+        for found_job in found
+        if isinstance(found_job.message, ForeignJob)
     ]
 
 
 class Source(Protocol):
     """The place where another queue keeps its jobs.
 
-    `pages` goes through all that waits, oldest first; between two pages the caller may have removed what it
-    was given. A job comes in a later page than those it needs. `default_policy` holds for jobs that say
-    nothing about retries and whose task nobody knows. `distinguishes_copies` says whether messages under one
-    key are
-    jobs of their own, each of which `begun` gives a key of its own.
+    `pages` yields all waiting jobs, oldest first; between two pages the caller may have removed jobs. A job
+    comes in a later page than those that it depends on. `default_policy` applies to jobs without retry
+    options whose task is unknown. `distinguishes_copies` tells whether messages under one key are separate
+    jobs, each of which `prepare` gives a key of its own.
     """
 
     @property
@@ -122,21 +124,21 @@ class Source(Protocol):
     def distinguishes_copies(self) -> bool: ...
 
     def busy(self) -> str:
-        """Who seems to take jobs from there at this moment; empty if nobody does."""
+        """Return the programs that seem to take jobs from there at this moment; empty if there are none."""
         ...
 
     def count(self) -> int:
-        """How many jobs wait."""
+        """Return how many jobs wait."""
         ...
 
     def pages(self) -> Iterator[Sequence[FoundJob]]: ...
 
     def prepare(self, found: Sequence[FoundJob]) -> Sequence[ImportCandidate | None]:
-        """Before these are stored: the key and the place of each; None for one that is gone."""
+        """Return the key and the place of each job before they are stored; None for one that is gone."""
         ...
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:
-        """Take jobs out; whether each was still there."""
+        """Remove jobs; return whether each was still there."""
         ...
 
     def close(self) -> None: ...

@@ -19,21 +19,21 @@ APP = "forebay.integrations.django.worker:app"
 
 
 class Command(BaseCommand):
-    """All commands of `forebay`, without naming the app."""
+    """All commands of `forebay`, for the app of this project."""
 
-    help = "Run a worker of this project, inspect and control its jobs: all commands of `forebay`."
+    help = "Run a worker of this project, inspect and change its jobs: all commands of `forebay`."
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Run as Django calls it, with the options left to Forebay's own parser."""
+        """Run the command line with unparsed options: `forebay` has a parser of its own."""
         sys.argv = [f"{os.path.basename(argv[0])} {argv[1]}", *argv[2:]]
         main(args=_with_app(argv[2:]), prog_name=sys.argv[0])
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run for `call_command("forebay", "migrate")`; options are given on the command line only."""
+        """Run `call_command("forebay", "migrate")`; options are given on the command line only."""
         main(args=_with_app([*args]), prog_name="forebay", standalone_mode=False)
 
     def add_arguments(self, parser: Any) -> None:
-        """Leave all arguments as they are."""
+        """Accept all words as they are."""
         parser.add_argument("args", nargs="*")
 
 
