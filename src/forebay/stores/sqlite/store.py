@@ -244,8 +244,8 @@ class SqliteStore(
         return self._write(lambda tx: admin.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def heartbeat(self, worker: WorkerInfo) -> None:
-        # The lock of a supervised worker is its supervisor's. A worker that sends its own heartbeats, because its
-        # supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
+        # The lock of a supervised worker is its supervisor's. A worker that sends its own heartbeats, because
+        # its supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
         if not worker.is_remote and worker.supervisor in (0, os.getpid()):
             self._worker_locks.acquire(worker.id)
         self._write(lambda tx: admin.heartbeat(tx, worker), moves=False)
