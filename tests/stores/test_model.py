@@ -142,7 +142,11 @@ ERROR: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
 plain = st.fixed_dictionaries({"queue": queues}, optional={"task": st.just("u")})
 keyed = st.fixed_dictionaries(
     {"queue": queues, "unique_key": st.sampled_from(["u1", "u2"])},
-    optional={"unique_until": st.sampled_from(UniqueUntil), "idempotency_key": st.just("u1"), "idempotency_ttl_ms": waits},
+    optional={
+        "unique_until": st.sampled_from(UniqueUntil),
+        "idempotency_key": st.just("u1"),
+        "idempotency_ttl_ms": waits,
+    },
 )
 timed = st.fixed_dictionaries(
     {"queue": queues},

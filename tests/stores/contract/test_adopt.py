@@ -237,7 +237,14 @@ def test_keys_are_held_by_who_held_them(
     old_store: Store, old_reader: Reader, store: Store, clock: ManualClock
 ) -> None:
     job_id = put(old_store, unique_key="u", idempotency_key="o", idempotency_ttl_ms=MINUTE)
-    ended = make(old_store, JobState.COMPLETED, queue=MAIL, unique_key="v", idempotency_key="p", idempotency_ttl_ms=MINUTE)
+    ended = make(
+        old_store,
+        JobState.COMPLETED,
+        queue=MAIL,
+        unique_key="v",
+        idempotency_key="p",
+        idempotency_ttl_ms=MINUTE,
+    )
     store.import_jobs(wholes(old_reader, job_id, ended))
 
     assert holder_of(store, unique_key="u") == holder_of(store, idempotency_key="o") == job_id
