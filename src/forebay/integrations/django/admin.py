@@ -63,7 +63,7 @@ class JobAdmin(_ModelAdmin):
         context = {"jobs": [], "filters": [], **(extra_context or {})}
         try:
             admin_query = AdminQuery(request.GET.dict())
-            context["filters"] = filters(found)  # first: after an invalid request the filters still work
+            context["filters"] = filters(admin_query)  # first: they work after an invalid request too
             context |= list_jobs(admin_query)
         except ForebayError as exc:
             self.message_user(request, str(exc), messages.ERROR)

@@ -1,8 +1,8 @@
 """Source of Huey's tasks on Redis.
 
 `huey.redis.NAME` is a list, new ones on the left, or with priorities a sorted set of messages behind eight
-bytes of time; `huey.schedule.NAME` is a sorted set. Revocations are among the results. Messages that are about
-to be stored in the target are recorded in `forebay.import.huey`, until all of them have been removed.
+bytes of time; `huey.schedule.NAME` is a sorted set. Revocations are among the results. Messages that are
+about to be stored in the target are recorded in `forebay.import.huey`, until all of them have been removed.
 """
 
 from __future__ import annotations
