@@ -1,3 +1,3 @@
-"""Queues under the names their users know, each a thin dress over `Forebay`."""
+"""Facades over `Forebay` under names that users of other queues know."""
 
 from __future__ import annotations

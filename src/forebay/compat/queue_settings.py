@@ -1,4 +1,4 @@
-"""What both facades need of a queue: its settings, written when they differ."""
+"""Queue settings of the facades, written when they differ."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from forebay.domain.job import QueueName
 
 
 def configure(app: Forebay, queue: QueueName, wanted: Mapping[str, object]) -> None:
-    """Make the queue what the facade promises. A start that changes nothing writes nothing."""
-    found = app.client.read(lambda reader: reader.queues([queue]))
-    settings = msgspec.to_builtins(found[0].settings) if found else {}
+    """Give the queue the settings that the facade promises. Equal settings are not written again."""
+    queues = app.client.read(lambda reader: reader.queues([queue]))
+    settings = msgspec.to_builtins(queues[0].settings) if queues else {}
     if any(settings.get(name) != value for name, value in wanted.items()):
         app.client.write(lambda store: store.save_queue(queue, wanted, actor=app.client.actor))

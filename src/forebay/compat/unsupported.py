@@ -1,4 +1,4 @@
-"""What is said about a call that another queue has and we have not."""
+"""Error for features of another queue that the facades do not offer."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from forebay.errors import ConfigError
 
 
 class Unsupported(ConfigError, AttributeError):
-    """A call, an option or a setting of another queue that there is not here; the text names the way out. Who
-    asks an object whether it has an attribute is told that it has not."""
+    """A call, an option or a setting of another queue is not offered; the text names the alternative. Also an
+    AttributeError, so that `hasattr` returns False."""

@@ -77,8 +77,8 @@ def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
         eventually(lambda: len(looks) > 3)
         app.close()
 
-    assert caplog.text.count("cannot be looked for now: locked") == 2
-    assert caplog.text.count("are looked for no more") == 1
+    assert caplog.text.count("cannot be looked up now: locked") == 2
+    assert caplog.text.count("are not looked up any more") == 1
 
 
 def test_two_threads_that_meet_a_function_at_once_make_one_task(key: str) -> None:
@@ -156,7 +156,7 @@ def test_what_crashes_the_looking_thread_is_raised_to_whoever_stops_it_once(
     with no_thread_stays():
         queue = TaskQueue(":memory:", num_workers=1)
         with caplog.at_level(logging.ERROR):
-            eventually(lambda: "no more functions of waiting jobs are looked for" in caplog.text)
+            eventually(lambda: "the import of functions of waiting jobs has crashed" in caplog.text)
         job_id = queue.submit(calls.add, 1)
         assert queue.get_result(job_id, timeout=DEADLINE) == 1
 

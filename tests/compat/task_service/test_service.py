@@ -280,7 +280,7 @@ def test_without_hints_a_dequeue_looks_for_itself(
 
     assert task is not None
     assert task.id == made.task_id
-    assert caplog.text.count("no hints of new tasks") == 1
+    assert caplog.text.count("no wake-ups for new tasks") == 1
 
 
 def test_a_queue_whose_name_is_none_is_refused(service: TaskService) -> None:

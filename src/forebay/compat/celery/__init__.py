@@ -1,4 +1,4 @@
-"""Celery's names on a Forebay store."""
+"""Celery facade: Celery's names on a Forebay store."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Task", "TaskRequ
 
 
 def __getattr__(name: str) -> Any:
-    """Refuse names of Celery's package that are not offered, with the way out."""
+    """Refuse names of Celery's package that are not offered, and name the alternative."""
     return _names.__getattr__(name)

@@ -1,4 +1,4 @@
-"""Celery's common calls on a store of ours, for programs that move in.
+"""Celery's common calls on a Forebay store, for programs that move from Celery.
 
     from forebay.compat.celery import Celery  # instead of: from celery import Celery
 
@@ -9,8 +9,8 @@
 
     send.delay("ada@example.com").get(timeout=10)
 
-A worker is started with the app that is inside: `queue = app.forebay`, and `forebay worker shop:queue`.
-What Celery has and this has not is refused by name, with the way out; nothing is silently left undone.
+Start a worker with the Forebay app: `queue = app.forebay`, and `forebay worker shop:queue`. Celery features
+that are not offered are refused by name, with the alternative; nothing is silently ignored.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Task", "TaskRequ
 
 
 class Celery:
-    """An app with Celery's calls. `broker` is the address of the store, or an app of Forebay; `forebay` is
-    that app, for workers and for everything else."""
+    """An app with Celery's calls. `broker` is the URL of the store, or a Forebay app. `forebay` is that app,
+    for workers and for everything else."""
 
     def __init__(
         self, main: str | None = None, *, broker: str | Forebay = "sqlite:///forebay.db", **settings: Any
@@ -52,19 +52,19 @@ class Celery:
         self._unregistered: list[Task] = []
         self._finish_lock = Lock()
         self._is_used = False
-        for made, options in _SHARED:
-            self.task(made, **options)
+        for function, options in _SHARED:
+            self.task(function, **options)
         _APPS.append(self)
 
     @property
     def forebay(self) -> Forebay:
-        """The app inside, with all tasks that are there; from now on settings stay as they are."""
+        """The Forebay app with all registered tasks; from its first use on settings are fixed."""
         self.finish()
         return self._forebay
 
     def finish(self) -> None:
-        """Register the tasks that are there."""
-        with uninterrupted, self._finish_lock:  # two threads may use the app for the first time
+        """Register all tasks with the Forebay app."""
+        with uninterrupted, self._finish_lock:  # two threads may be the first to use the app
             self._is_used = self.conf.is_used = True
             while self._unregistered:
                 self._unregistered.pop(0).register(self._forebay)
@@ -81,7 +81,7 @@ class Celery:
             return lambda function: self.task(function, **options)
         task = Task(self, func, **options)
         if task.name in self.tasks:
-            return self.tasks[task.name]  # as Celery does: the first one stays
+            return self.tasks[task.name]  # the first one stays, as in Celery
         self.tasks[task.name] = task
         self._unregistered.append(task)
         if self._is_used:
@@ -95,7 +95,7 @@ class Celery:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> AsyncResult:
-        """Ask for a task by its name, also one that this program does not know."""
+        """Enqueue a job by its task's name, also of a task that this program does not have."""
         chosen = translate_options(options)
         chosen.setdefault("queue", self.conf.queue_of(name))
         return AsyncResult(self.forebay.enqueue(name, args, kwargs, **chosen))
@@ -112,12 +112,12 @@ class Celery:
         refuse(name, "app")
 
 
-# `shared_task` belongs to no app: Celery keeps such tasks for every app of the process, and so must we.
+# A `shared_task` belongs to no app: Celery keeps such tasks for every app of the process, and so does this.
 _SHARED: Final[list[tuple[Callable[..., Any], dict[str, Any]]]] = []
 
 
 class SharedTask:
-    """A task of whichever app was made last."""
+    """A task of the app that was created last."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -150,8 +150,8 @@ def shared_task(func: Callable[..., Any] | None = None, /, **options: Any) -> An
 
 
 def __getattr__(name: str) -> Any:
-    """Answer for names that Celery's package has and this has not, also in `from ... import`."""
+    """Refuse names of Celery's package that are not offered, also in `from ... import`."""
     if name.startswith("__") or not is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # No AttributeError: Python would say of an import that it cannot import the name, without the way out.
+    # No AttributeError: for an import Python would say that it cannot import the name, without the remedy.
     raise ConfigError(refusal_message(name, "the name"))

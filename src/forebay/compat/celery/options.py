@@ -1,4 +1,4 @@
-"""Which of Celery's words are understood, in ours; all others are refused with the way out."""
+"""Options and settings of Celery: translated to Forebay's, or refused with the alternative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay.domain.retry import MAX_RETRIES
 from forebay.errors import ConfigError
 
 LOWEST: Final = 9
-# What is refused, with what to do instead.
+# Refused names, with the alternative.
 _PARTS: Final = "put jobs together with task.job(...) and forebay's workflow, chain and group"
 _FOLLOW: Final = "use a workflow, or enqueue a follow-up in the task"
 _SCHEDULES: Final = "declare schedules: @app.forebay.cron(...) and @app.forebay.every(...)"
@@ -82,11 +82,11 @@ _WAYS_OUT: Final = {
     "task_annotations": "give the options to the tasks themselves",
     "task_store_errors_even_if_ignored": "leave it out: errors of attempts are always kept",
 }
-# A word that is none of Celery's, or is newer than this list.
+# For a word that is not Celery's, or is newer than this list.
 _NO_WAY_KNOWN: Final = (
     "`app.forebay` is the whole app of Forebay; docs/guide/importing.md lists what is offered"
 )
-# Settings and options that are so here anyway: other values are refused.
+# Settings and options with a fixed value here: other values are refused.
 _ALWAYS: Final[dict[str, tuple[Any, ...]]] = {
     "task_serializer": ("json",),
     "result_serializer": ("json",),
@@ -107,17 +107,17 @@ _SETTINGS: Final = ("task_default_queue", "task_routes", "task_time_limit", "tas
 
 
 def refuse(name: str, context: str) -> NoReturn:
-    """Say that this is not offered, and the way out."""
+    """Raise Unsupported with the alternative."""
     raise Unsupported(refusal_message(name, context))
 
 
 def refusal_message(name: str, context: str) -> str:
-    """The words in which this is refused."""
+    """Return the message of a refusal."""
     return f"{context} {name} of Celery is not offered here: {_WAYS_OUT.get(name, _NO_WAY_KNOWN)}"
 
 
 def is_known(name: str) -> bool:
-    """Return whether this is a word of Celery that is refused with a way out of its own."""
+    """Return whether this is a word of Celery that is refused with an alternative of its own."""
     return name in _WAYS_OUT
 
 
@@ -131,7 +131,7 @@ def check_always(given: Mapping[str, Any], context: str) -> None:
 
 
 class CeleryConf:
-    """The settings that are offered. They hold from the first use of the app on; from then on they stay."""
+    """The offered settings. They are fixed from the first use of the app on."""
 
     def __init__(self) -> None:
         self.task_default_queue = "celery"
@@ -163,12 +163,12 @@ class CeleryConf:
 
 
 def translate_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of one call in our words."""
+    """Translate Celery's options of one call."""
     rest, chosen = dict(given), dict[str, Any]()
-    for name, (ours, made) in _CALL.items():
+    for name, (option, convert) in _CALL.items():
         value = rest.pop(name, None)
         if value is not None:
-            chosen[ours] = made(value)
+            chosen[option] = convert(value)
     if "delay" in chosen and "run_at" in chosen:
         raise ConfigError("give countdown or eta, not both")
     check_always(rest, "the option")
@@ -176,7 +176,7 @@ def translate_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_aware(when: datetime) -> datetime:
-    """A time without a zone is UTC, as in Celery."""
+    """Return the time in UTC if it has no zone, as in Celery."""
     if not isinstance(when, datetime):
         raise ConfigError(
             f"eta must be a datetime, not {when!r:.60}; for seconds from now there is countdown"
@@ -189,7 +189,7 @@ def expires_at(value: float | datetime) -> float | datetime:
 
 
 def invert_priority(value: int) -> int:
-    """0 comes first and 9 last, as in Celery on Redis; ours is the other way round."""
+    """Convert a priority. For Celery on Redis 0 comes first and 9 last; for Forebay 9 comes first."""
     if type(value) is not int or not 0 <= value <= LOWEST:
         raise ConfigError(f"priority must be from 0, which comes first, to {LOWEST}, not {value!r:.60}")
     return -value

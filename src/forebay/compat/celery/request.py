@@ -1,4 +1,4 @@
-"""What a task knows of its attempt while it runs under Celery's calls, and how it asks for another one."""
+"""Celery's `self.request` and retries: an attempt as its task sees it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class RetriableTask(Protocol):
-    """A task that may be tried again."""
+    """Task that may be retried."""
 
     name: str
     max_retries: int
@@ -24,11 +24,11 @@ class RetriableTask(Protocol):
 
 
 class MaxRetriesExceededError(Exception):
-    """A task has asked for another attempt, and has had enough of them."""
+    """A task asked for another attempt after its last one."""
 
 
 class TaskRequest(NamedTuple):
-    """What Celery's `self.request` tells; of a task that is called like a function nearly nothing."""
+    """Celery's `self.request`; nearly empty for a task that is called like a function."""
 
     id: str | None = None
     task: str | None = None
@@ -44,7 +44,7 @@ class TaskRequest(NamedTuple):
         raise Unsupported(f"request.{name} of Celery is not offered here: ask forebay's current_job()")
 
 
-# Which attempt this code runs for. A task that another one calls like a function is none.
+# The attempt that this code runs for. None for a task that another one calls like a function.
 _request: ContextVar[TaskRequest | None] = ContextVar("forebay_celery_request", default=None)
 
 
@@ -54,7 +54,7 @@ def current_request() -> TaskRequest:
 
 @contextmanager
 def run_directly(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """What runs while the block lasts was called like a function."""
+    """Mark the code of the block as called like a function."""
     token = _request.set(TaskRequest(args=args, kwargs=kwargs))
     try:
         yield
@@ -64,7 +64,7 @@ def run_directly(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[N
 
 @contextmanager
 def run_as_job(task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """What runs while the block lasts is an attempt at the current job."""
+    """Mark the code of the block as an attempt at the current job."""
     job = current_job().job
     token = _request.set(TaskRequest(job.id, task, args, kwargs, job.failures, False, job.policy.max_retries))
     try:
@@ -74,7 +74,7 @@ def run_as_job(task: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> I
 
 
 class AutoRetry(NamedTuple):
-    """Which errors bring another attempt by themselves, and when."""
+    """Errors that are retried automatically, and the delay of each retry."""
 
     errors: tuple[type[BaseException], ...] = ()
     excluded: tuple[type[BaseException], ...] = ()
@@ -94,15 +94,15 @@ class AutoRetry(NamedTuple):
         backoff_max: float,
         jitter: bool,
     ) -> AutoRetry:
-        said = dict(retry_kwargs or {})
-        most, countdown = said.pop("max_retries", None), said.pop("countdown", None)
-        if said:
-            raise ConfigError(f"retry_kwargs may say max_retries and countdown, not {', '.join(said)}")
+        options = dict(retry_kwargs or {})
+        max_retries, countdown = options.pop("max_retries", None), options.pop("countdown", None)
+        if options:
+            raise ConfigError(f"retry_kwargs may say max_retries and countdown, not {', '.join(options)}")
         factor = int(max(1.0, float(backoff))) if backoff else 0
-        return cls(tuple(errors), tuple(excluded), most, countdown, factor, int(backoff_max), jitter)
+        return cls(tuple(errors), tuple(excluded), max_retries, countdown, factor, int(backoff_max), jitter)
 
     def run(self, task: RetriableTask, call: Callable[[], R]) -> R:
-        """Run it; an error that is listed asks for another attempt."""
+        """Run a call; a listed error asks for another attempt."""
         try:
             return call()
         except (JobSignal, MaxRetriesExceededError):
@@ -110,22 +110,22 @@ class AutoRetry(NamedTuple):
         except self.excluded:
             raise
         except self.errors as exc:
-            most = task.max_retries if self.max_retries is None else self.max_retries
-            self.raise_retry(current_request(), task.name, exc, after=self._delay(task), max_retries=most)
+            allowed = task.max_retries if self.max_retries is None else self.max_retries
+            self.raise_retry(current_request(), task.name, exc, after=self._delay(task), max_retries=allowed)
 
     def _delay(self, task: RetriableTask) -> float:
         if not self.backoff:
             return task.default_retry_delay if self.countdown is None else self.countdown
         grown = min(self.backoff_max, self.backoff * 2 ** min(current_request().retries, _MAX_DOUBLINGS))
-        return randint(0, grown) if self.jitter else grown  # noqa: S311 - nobody's secret
+        return randint(0, grown) if self.jitter else grown  # noqa: S311 - no secret depends on it
 
     @staticmethod
     def raise_retry(
         request: TaskRequest, task: str, exc: BaseException | None, *, after: float, max_retries: int
     ) -> NoReturn:
-        """Raise what ends this attempt: another one is to come, or there were enough."""
+        """Raise the signal that ends this attempt: retry, or the error if there were enough attempts."""
         if request.called_directly:
-            raise exc or Retry(f"{task} was called like a function, so nobody tries it again")
+            raise exc or Retry(f"{task} was called like a function, so it is not retried")
         if request.retries >= max_retries:
             raise exc or MaxRetriesExceededError(f"{task}[{request.id}] was tried {max_retries + 1} times")
         if request.retries >= request.max_retries:

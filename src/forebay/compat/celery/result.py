@@ -1,4 +1,4 @@
-"""What Celery gives for a job that was asked for."""
+"""Celery's `AsyncResult`: the handle of an enqueued job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATES: Final = {
     JobState.CANCELLED: "REVOKED",
 }
 
-# The apps of this process, the newest last; made known by `Celery`.
+# The apps of this process, the newest last; `Celery` registers them.
 APPS: Final[list[Any]] = []
 
 
@@ -30,11 +30,11 @@ def _find_handle(task_id: str, app: Any) -> JobHandle[Any]:
 
 
 class AsyncResult:
-    """What Celery gives for a job; `handle` is ours, which can do more."""
+    """Celery's result of a job. `handle` is Forebay's handle, with more methods."""
 
     def __init__(self, handle: JobHandle[Any] | str, app: Any = None) -> None:
-        """The result of a job: of its handle, or of its id as Celery's users look it up. An id belongs to
-        `app`, or to the app that was made last."""
+        """Create the result of a job from its handle, or from its id as Celery's users look it up. An id
+        belongs to `app`, or to the app that was created last."""
         self.handle: JobHandle[Any] = _find_handle(handle, app) if isinstance(handle, str) else handle
 
     @property
@@ -44,8 +44,8 @@ class AsyncResult:
     task_id = id
 
     def get(self, timeout: float | None = None, propagate: bool = True) -> Any:
-        """Wait for the result. Raises JobFailed, with the error's own words, or JobCancelled; without
-        `propagate` it answers with that exception. After `timeout` seconds it raises a TimeoutError."""
+        """Wait for the result. Raises JobFailed with the text of the error, or JobCancelled; without
+        `propagate` it returns that exception. After `timeout` seconds it raises a TimeoutError."""
         try:
             return self.handle.result(timeout)
         except (JobFailed, JobCancelled) as exc:
@@ -57,7 +57,7 @@ class AsyncResult:
 
     @property
     def state(self) -> str:
-        """PENDING, STARTED, RETRY, SUCCESS, FAILURE or REVOKED; PENDING also for ids that nobody knows."""
+        """PENDING, STARTED, RETRY, SUCCESS, FAILURE or REVOKED; PENDING also for unknown ids."""
         try:
             return _STATES.get(self.handle.refresh().state, "PENDING")
         except JobNotFound:
@@ -67,7 +67,7 @@ class AsyncResult:
 
     @property
     def result(self) -> Any:
-        """What the task has returned, or why it failed; None if it has not ended."""
+        """The return value of the task, or its error; None before the end."""
         return self.get(propagate=False) if self.ready() else None
 
     def ready(self) -> bool:
@@ -80,7 +80,7 @@ class AsyncResult:
         return self.state == "FAILURE"
 
     def revoke(self, terminate: bool = False) -> None:
-        """Cancel it if it waits; with `terminate`, ask it to stop if it runs."""
+        """Cancel a waiting job; with `terminate`, ask a running one to stop."""
         if terminate or self.state != "STARTED":
             self.handle.cancel("revoked")
 

@@ -1,4 +1,4 @@
-"""A function with Celery's calls."""
+"""Task of the Celery facade: a function with Celery's calls."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def name_of(func: Callable[..., Any], main: str | None) -> str:
 
 
 class Task:
-    """A function with Celery's calls. Calling it runs it here and now."""
+    """A function with Celery's calls. A direct call runs it in the calling thread."""
 
     def __init__(  # noqa: PLR0913 - what Celery's users say about a task
         self,
@@ -96,17 +96,17 @@ class Task:
         self.__name__: str = func.__name__
         self.__doc__, self.__module__ = func.__doc__, func.__module__
 
-    # Making jobs
+    # Enqueue
 
     def delay(self, /, *args: Any, **kwargs: Any) -> AsyncResult:
-        """Ask for the task to be run."""
+        """Enqueue a job with these arguments."""
         return self.apply_async(args, kwargs)
 
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> AsyncResult:
-        """Ask for the task to be run, with options of this call: countdown, eta, expires, queue, priority,
-        task_id, time_limit."""
+        """Enqueue a job, with options of this call: countdown, eta, expires, queue, priority, task_id,
+        time_limit."""
         chosen = translate_options(options)
         return AsyncResult(
             self._require_registered().using(**chosen).enqueue(*(args or ()), **(kwargs or {}))
@@ -115,7 +115,7 @@ class Task:
     def AsyncResult(self, task_id: str) -> AsyncResult:
         return self.app.AsyncResult(task_id)
 
-    # Running
+    # Run
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         with run_directly(args, kwargs):
@@ -123,7 +123,7 @@ class Task:
 
     @property
     def request(self) -> TaskRequest:
-        """What is known about the attempt that runs."""
+        """The running attempt."""
         return current_request()
 
     def retry(
@@ -135,18 +135,18 @@ class Task:
         max_retries: int | None = None,
         **others: Any,
     ) -> NoReturn:
-        """End this attempt and ask for another one; raises `exc` instead if there were enough."""
+        """End this attempt and ask for another one; raise `exc` instead if there were enough attempts."""
         for name in others:
             refuse(name, "the option of retry()")
         if eta is not None:
             now = datetime.fromtimestamp(self.app.forebay.clock.now_ms() / 1_000, UTC)
             countdown = max(0.0, (make_aware(eta) - now).total_seconds())
-        most = self.max_retries if max_retries is None else check_max_retries(max_retries)
+        allowed = self.max_retries if max_retries is None else check_max_retries(max_retries)
         after = self.default_retry_delay if countdown is None else countdown
-        AutoRetry.raise_retry(current_request(), self.name, exc, after=after, max_retries=most)
+        AutoRetry.raise_retry(current_request(), self.name, exc, after=after, max_retries=allowed)
 
     def register(self, app: Forebay) -> None:
-        """Make it a task of ours. Only `retry` and `autoretry_for` bring another attempt, as in Celery."""
+        """Register the task with Forebay. Only `retry` and `autoretry_for` bring retries, as in Celery."""
         options: TaskOptions = {"queue": self.queue or self.app.conf.queue_of(self.name)}
         options["retries"] = max(self.max_retries, self.auto_retry.max_retries or 0)
         limit = self.time_limit if self.time_limit is not None else self.app.conf.task_time_limit
@@ -170,7 +170,7 @@ class Task:
 
         if self._is_bound:
             _, *parameters = inspect.signature(self.run).parameters.values()
-            # The first argument is the task itself, and no job brings it.
+            # The first argument is the task itself, which no job contains.
             run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
 

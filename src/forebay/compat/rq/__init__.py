@@ -1,4 +1,4 @@
-"""RQ's names on a Forebay store."""
+"""RQ facade: RQ's names on a Forebay store."""
 
 from __future__ import annotations
 

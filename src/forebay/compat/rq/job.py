@@ -1,4 +1,4 @@
-"""What RQ gives for a job."""
+"""RQ's `Job`: the handle of an enqueued job."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from forebay.payload.codec import decode_call
 
 
 class JobStatus(StrEnum):
-    """RQ's words for the state of a job. CREATED and STOPPED are there for programs that name them: no job
-    has them here."""
+    """RQ's job states. CREATED and STOPPED exist for programs that name them: no job has them here."""
 
     CREATED = "created"
     QUEUED = "queued"
@@ -42,7 +41,7 @@ _STATES: Final = {
 
 
 class Job:
-    """A job with RQ's words; `handle` is ours, which can do more. Each question asks the store."""
+    """A job with RQ's calls. `handle` is Forebay's handle, with more methods. Each call reads the store."""
 
     def __init__(self, handle: JobHandle[Any]) -> None:
         self.handle = handle
@@ -56,11 +55,11 @@ class Job:
 
     @property
     def record(self) -> Record:
-        """The job as it is now."""
+        """The job's present record."""
         return self.handle.refresh()
 
     def get_status(self) -> JobStatus:
-        """queued, scheduled (also between two attempts), deferred, started, finished, failed or canceled."""
+        """Return queued, scheduled (also between attempts), deferred, started, finished, failed, canceled."""
         return _STATES[self.record.state]
 
     @property
@@ -92,7 +91,7 @@ class Job:
         return self.get_status() == "canceled"
 
     def return_value(self) -> Any:
-        """What the function has returned; None if it has not finished."""
+        """Return the return value of the function; None if it has not finished."""
         return self.handle.result(0) if self.is_finished else None
 
     @property
@@ -101,7 +100,7 @@ class Job:
 
     @property
     def exc_info(self) -> str | None:
-        """The traceback of the last attempt that failed."""
+        """The traceback of the last failed attempt."""
         errors = self.record.errors
         return errors[-1].traceback if errors else None
 
@@ -126,7 +125,7 @@ class Job:
         return self.record.queue
 
     def cancel(self) -> None:
-        """Cancel it if it waits, ask it to stop if it runs."""
+        """Cancel a waiting job, ask a running one to stop."""
         self.handle.cancel()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -145,7 +144,7 @@ class Job:
 
 
 def get_current_job() -> Job | None:
-    """The job that this code runs for; None outside of one."""
+    """Return the job that this code runs for; None outside of a job."""
     from forebay.stores.contract.values import InsertResult  # noqa: PLC0415 - as in `Forebay.job`
 
     try:

@@ -1,4 +1,4 @@
-"""Which of RQ's words are understood, in ours; all others are refused with the way out."""
+"""Options of RQ: translated to Forebay's, or refused with the alternative."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _WAYS_OUT: Final = {
 
 
 def refuse(name: str, context: str) -> NoReturn:
-    """Say that this is not offered, and the way out."""
+    """Raise Unsupported with the alternative."""
     way = _WAYS_OUT.get(name, "see docs/guide/importing.md for what there is")
     raise Unsupported(f"{context} {name} of RQ is not offered here: {way}")
 
 
 class Retry:
-    """How often a job that fails is tried again, and after how many seconds each time."""
+    """Number of retries of a failed job, and the delay in seconds before each."""
 
     def __init__(self, max: int, interval: int | Sequence[int] = 0, enqueue_at_front: bool = False) -> None:
         if enqueue_at_front:
@@ -68,7 +68,7 @@ class Retry:
 
 
 class Dependency:
-    """Jobs that have to end first; with `allow_failure` it does not matter how."""
+    """Jobs that must end first; with `allow_failure` also by failing."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Dependency:
 
 
 def take_options(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
-    """Take RQ's options out of the keyword arguments of a call: they in our words, and the result_ttl."""
+    """Remove RQ's options from the keyword arguments of a call; return them translated, and result_ttl."""
     for name in (
         "on_success",
         "on_failure",
@@ -98,26 +98,26 @@ def take_options(given: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
         if given.pop(name, None):
             refuse(name, "the option")
     chosen: dict[str, Any] = {}
-    for name, (ours, made) in _CALL.items():
+    for name, (option, convert) in _CALL.items():
         value = given.pop(name, None)
         if value is not None:
-            chosen[ours] = made(value)
+            chosen[option] = convert(value)
     if given.pop("at_front", False):
         chosen["priority"] = MAX_PRIORITY
     chosen.update(_dependency_options(given.pop("depends_on", None)))
-    notes: dict[str, Json] = dict(given.pop("meta", None) or {})
+    metadata: dict[str, Json] = dict(given.pop("meta", None) or {})
     description = given.pop("description", None)
     if description:
-        notes["description"] = str(description)
-    notes.update(_retry_options(given.pop("retry", None), chosen))
-    if notes:
-        chosen["metadata"] = notes
+        metadata["description"] = str(description)
+    metadata.update(_retry_options(given.pop("retry", None), chosen))
+    if metadata:
+        chosen["metadata"] = metadata
     return chosen, parse_seconds(given.pop("result_ttl", None), "result_ttl")
 
 
 def _retry_options(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Json]:
     if retry is None:
-        chosen["retries"] = 0  # one that fails is not tried again
+        chosen["retries"] = 0  # in RQ a failed job is not retried by default
         return {}
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry must be a Retry of forebay.compat.rq, not {retry!r:.60}")
@@ -128,12 +128,12 @@ def _retry_options(retry: Retry | None, chosen: dict[str, Any]) -> dict[str, Jso
 def _dependency_options(value: Any) -> Mapping[str, Any]:
     if not value:
         return {}
-    needs = value if isinstance(value, Dependency) else Dependency(value)
-    return {"depends_on": needs.ids, "on_failure": "ignore" if needs.allow_failure else "hold"}
+    dependency = value if isinstance(value, Dependency) else Dependency(value)
+    return {"depends_on": dependency.ids, "on_failure": "ignore" if dependency.allow_failure else "hold"}
 
 
 def parse_seconds(value: int | str | None, name: str) -> int | None:
-    """Seconds, also as `90`, `5m`, `2h` or `1d`."""
+    """Return a time in seconds; it may be given as `90`, `5m`, `2h` or `1d`."""
     if value is None:
         return None
     match = _DURATION.match(str(value))
@@ -143,14 +143,14 @@ def parse_seconds(value: int | str | None, name: str) -> int | None:
 
 
 def _parse_timeout(value: int | str) -> int | None:
-    found = parse_seconds(value, "job_timeout")
-    if found == 0:
+    seconds = parse_seconds(value, "job_timeout")
+    if seconds == 0:
         raise ConfigError("job_timeout 0 is not allowed: -1 is without end")
-    return None if found is None or found < 0 else found
+    return None if seconds is None or seconds < 0 else seconds
 
 
 def make_aware(when: datetime) -> datetime:
-    """A time without a zone is a local one, as in RQ."""
+    """Return the time with the local zone if it has none, as in RQ."""
     if not isinstance(when, datetime):
         raise ConfigError(f"enqueue_at takes a datetime, not {when!r:.60}; for a length there is enqueue_in")
     return when if when.tzinfo is not None else when.astimezone()

@@ -1,4 +1,4 @@
-"""RQ's common calls on a store of ours, for programs that move in.
+"""RQ's common calls on a Forebay store, for programs that move from RQ.
 
     from forebay import Forebay
     from forebay.compat.rq import Queue, Retry  # instead of: from rq import Queue, Retry
@@ -9,9 +9,9 @@
 
     queue.enqueue(send, "ada@example.com", retry=Retry(max=3, interval=[10, 60]))
 
-A worker does not import what a job names: it runs the functions that its app has learned, here or by `@job`.
-It is started with `forebay worker shop:app`. What RQ has and this has not is refused by name, with the
-way out; nothing is silently left undone.
+A worker does not import the function that a job names: it runs the functions that its app has learned, by
+`learn` or by `@job`. Start it with `forebay worker shop:app`. RQ features that are not offered are refused by
+name, with the alternative; nothing is silently ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _register_lock: Final = Lock()
 
 
 class Queue:
-    """A queue with RQ's calls. `connection` is an app of Forebay; its address may be given instead."""
+    """A queue with RQ's calls. `connection` is a Forebay app, or the URL of its store."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class Queue:
             self._get_or_register(function)
 
     def enqueue(self, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Job:
-        """Ask for a function to be called; RQ's options stand among its keyword arguments. With `args` or
-        `kwargs` its arguments stand there instead."""
+        """Enqueue a call of a function, with RQ's options among its keyword arguments. With `args` or
+        `kwargs` these contain the arguments instead."""
         return self._enqueue(f, args, kwargs, {})
 
     def enqueue_call(
@@ -90,30 +90,30 @@ class Queue:
         timeout: int | str | None = None,
         **options: Any,
     ) -> Job:
-        """The same with the arguments apart from the options."""
+        """Enqueue a call of a function, with the arguments apart from the options."""
         given = {**options, "job_timeout": timeout, "args": args or (), "kwargs": kwargs or {}}
         return self._enqueue(func, (), given, {})
 
     def enqueue_at(
         self, datetime: datetime, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any
     ) -> Job:
-        """`enqueue` for a later time; one without a zone is local."""
+        """Enqueue for a time; without a zone it is local."""
         return self._enqueue(f, args, kwargs, {"run_at": make_aware(datetime)})
 
     def enqueue_in(
         self, time_delta: timedelta, f: Callable[..., Any] | str, /, *args: Any, **kwargs: Any
     ) -> Job:
-        """`enqueue` for later."""
+        """Enqueue with a delay."""
         return self._enqueue(f, args, kwargs, {"delay": check_timedelta(time_delta)})
 
     def fetch_job(self, job_id: str) -> Job | None:
-        """The job of this id, if there is one."""
-        found = Job(self.app.job(job_id))
-        return None if self.app.client.job(found.id) is None else found
+        """Return the job of this id; None if there is none."""
+        job_if_known = Job(self.app.job(job_id))
+        return None if self.app.client.job(job_if_known.id) is None else job_if_known
 
     @property
     def count(self) -> int:
-        """How many jobs wait and are due."""
+        """The number of due jobs that wait."""
         counts = self.app.counts(self.name).get(QueueName(self.name))
         return 0 if counts is None else counts.pending
 
@@ -141,22 +141,22 @@ class Queue:
         return Job(self.app.enqueue(name, args, given, queue=self.name, **when, **options))
 
     def _check_result_ttl(self, result_ttl: int | None) -> None:
-        """Raise unless the queue keeps what has ended for that long."""
+        """Raise ConfigError unless the queue keeps finished jobs for that long."""
         if result_ttl is None:
             return
         if result_ttl == 0:
             raise ConfigError("result_ttl 0 is not offered here: let the function return None")
-        kept = self._load_retention_ms()
-        if kept and (result_ttl < 0 or result_ttl * 1_000 > kept):
+        retention_ms = self._load_retention_ms()
+        if retention_ms and (result_ttl < 0 or result_ttl * 1_000 > retention_ms):
             raise ConfigError(
-                f"the queue {self.name} keeps jobs that have ended for {kept / DAY_MS:g} days, and "
+                f"the queue {self.name} keeps jobs that have ended for {retention_ms / DAY_MS:g} days, and "
                 f"result_ttl asks for more: forebay queues configure {self.name} keep_finished=..."
             )
 
     def _load_retention_ms(self) -> int:
         if self._retention_ms is None:
-            found = self.app.client.read(lambda reader: reader.queues([QueueName(self.name)]))
-            self._retention_ms = (found[0].settings if found else QueueSettings()).keep_finished_ms
+            queues = self.app.client.read(lambda reader: reader.queues([QueueName(self.name)]))
+            self._retention_ms = (queues[0].settings if queues else QueueSettings()).keep_finished_ms
         return self._retention_ms
 
     def _get_or_register(self, function: Callable[..., Any]) -> Task[..., Any]:
@@ -166,7 +166,7 @@ class Queue:
             else function
         )
         name = _path_of(function)
-        with uninterrupted, _register_lock:  # two threads may enqueue a function for the first time
+        with uninterrupted, _register_lock:  # two threads may be the first to enqueue a function
             if name not in self.app.registry:
                 self.app.task(name=name, queue=self.name, retries=0, retry_on_timeout=True)(
                     _make_runner(function)
@@ -183,7 +183,7 @@ class Queue:
 
 
 class job:
-    """A decorator that gives a function `delay` and `enqueue`: it is called then by a worker."""
+    """Decorator that adds `delay` and `enqueue` to a function: these let a worker call it."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class job:
     ) -> None:
         self._queue = queue if isinstance(queue, Queue) else Queue(queue, connection)
         self._options = {**options, "job_timeout": timeout}
-        take_options(dict(self._options))  # refused now, and not with the first job
+        take_options(dict(self._options))  # raise here, and not with the first job
 
     def __call__(self, function: Callable[..., Any]) -> DecoratedFunction:
         self._queue.learn(function)
@@ -203,7 +203,7 @@ class job:
 
 
 class DecoratedFunction:
-    """A function that can be enqueued. Calling it runs it here and now."""
+    """A function that can be enqueued. A direct call runs it in the calling thread."""
 
     def __init__(self, queue: Queue, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
         self._queue = queue
@@ -217,7 +217,7 @@ class DecoratedFunction:
         return self.__wrapped__(*args, **kwargs)
 
     def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
-        """Ask for a call; `depends_on`, `job_id` and `at_front` are options of this one."""
+        """Enqueue a call; `depends_on`, `job_id` and `at_front` are options of this call."""
         named = ("depends_on", "job_id", "at_front")
         own = {name: kwargs.pop(name) for name in named if name in kwargs}
         return self._queue.enqueue(self.__wrapped__, **{**self._options, **own}, args=args, kwargs=kwargs)
@@ -240,7 +240,7 @@ def _path_of(function: Callable[..., Any]) -> str:
 
 
 def _make_runner(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with retries after the seconds that its job names one by one."""
+    """Return the function with retries after the delays that its job lists one by one."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`TaskQueue`: functions as jobs on a SQLite file."""
+"""Task queue facade: functions as jobs on a SQLite file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors of `TaskQueue` under the names its users know, each also the error of ours it stands for.
+"""Errors of `TaskQueue` under the names its users know; each is a Forebay error as well.
 
 JobError
   RetryableError       raised by a function: try again, whatever its class would mean otherwise
@@ -68,7 +68,7 @@ _NAMES: Final[dict[type[ForebayError], type[JobError]]] = {
 
 @contextmanager
 def rename_errors() -> Iterator[None]:
-    """Errors of ours that come out of the block get the names of this page."""
+    """Translate Forebay's errors that leave the block to the names of this module."""
     try:
         yield
     except tuple(_NAMES) as exc:

@@ -1,4 +1,4 @@
-"""Finding the functions of jobs that other programs have submitted, or this one before it was restarted."""
+"""Importer of the functions of waiting jobs, submitted by other programs or before a restart."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class FunctionImporter:
-    """Looks every second which functions jobs wait for, and imports them.
+    """Checks every second which functions jobs wait for, and imports them.
 
-    A worker puts a job whose function it does not know behind a gate. As soon as the function is known the
-    worker passes the gate. A function that cannot be imported here may be known to another program: its jobs
-    stay where they are, and are never run by the wrong one.
+    A worker parks a job whose function it does not know in a lane. As soon as the function is known the
+    worker claims from that lane. A function that cannot be imported here may be known to another program: its
+    jobs stay parked, and are never run by the wrong program.
     """
 
     def __init__(self, app: Forebay, queue: QueueName, functions: FunctionRegistry) -> None:
@@ -38,16 +38,16 @@ class FunctionImporter:
         self._thread = Thread(target=self._run, name="forebay-importing", daemon=True)
 
     def start(self) -> None:
-        """Look at what waits already, so that it can be claimed at once; then go on looking."""
+        """Check the waiting jobs once, so that they can be claimed at once; then start the thread."""
         jobs = self._app.search(JobQuery(queues=(self._queue,), states=tuple(LIVE)), limit=MAX_PAGE).jobs
         for path in {job.task for job in (*jobs, *self._app.peek(self._queue, MAX_PAGE))}:
             self._functions.import_function(path)
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more. Stopping twice, or before the start, is fine. Raises what has crashed the looking."""
+        """Stop the thread. Stopping twice, or before the start, is fine. Raises the error of a crash."""
         self._stop.set()
-        # The queue may be let go on any thread, this one too, and none can wait for itself.
+        # The queue may be closed on any thread, also on this one, and no thread can wait for itself.
         if self._thread.is_alive() and self._thread is not current_thread():
             self._thread.join()
         crash, self._crash = self._crash, None
@@ -55,13 +55,13 @@ class FunctionImporter:
             raise crash
 
     def poll(self) -> None:
-        """Import what jobs that are held wait for; what is not there is said once."""
+        """Import the functions of parked jobs; log each missing one once."""
         for held in self._app.client.read(lambda reader: reader.lanes()):
             if held.queue == self._queue and held.lane.startswith(_TASK_LANE_PREFIX):
                 self._try_import(held.lane.removeprefix(_TASK_LANE_PREFIX), held.jobs)
 
     def _try_import(self, path: str, jobs: int) -> None:
-        # Tried again each time: the module may only be half imported yet, by the program that has made us.
+        # Tried again each time: the module may still be half imported, by the program that created the queue.
         if self._functions.import_function(path) or path in self._missing:
             return
         self._missing.add(path)
@@ -72,8 +72,8 @@ class FunctionImporter:
         try:
             self._poll_until_stopped()
         except BaseException as exc:
-            # A thread's end is seen by nobody; so it is said now, and raised to whoever stops us.
-            logger.exception("no more functions of waiting jobs are looked for: the looking has crashed")
+            # The end of a thread has no observer: log it now, and raise it in `stop`.
+            logger.exception("the import of functions of waiting jobs has crashed, and is not tried again")
             self._crash = exc
 
     def _poll_until_stopped(self) -> None:
@@ -81,7 +81,7 @@ class FunctionImporter:
             try:
                 self.poll()
             except StoreUnavailable as exc:
-                logger.warning("functions of waiting jobs cannot be looked for now: %s", exc)
+                logger.warning("functions of waiting jobs cannot be looked up now: %s", exc)
             except StoreError as exc:
-                logger.error("functions of waiting jobs are looked for no more: %s", exc)
+                logger.error("functions of waiting jobs are not looked up any more: %s", exc)
                 return

@@ -1,4 +1,4 @@
-"""Functions as jobs name them: module, colon, name inside it. Nothing else of a function is stored."""
+"""Functions of jobs by name: module, colon, name inside it. A job stores nothing else of its function."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from forebay.app.task import Task
 from forebay.errors import InvalidJob
 from forebay.interrupts import uninterrupted
 
-# Errors that another attempt would only repeat. Other OSErrors, ConnectionError and TimeoutError among them,
-# may pass and are tried again.
+# Errors that another attempt would only repeat. Other OSErrors may pass, such as ConnectionError and
+# TimeoutError, and are tried again.
 NOT_RETRIED: Final[tuple[type[BaseException], ...]] = (
     TypeError,
     ValueError,
@@ -35,7 +35,7 @@ MAX_CAUSE: Final = 500
 
 
 class _FunctionMissing(Exception):
-    """There is no such function here; the text says why."""
+    """The function cannot be imported; the text is the reason."""
 
 
 class FunctionCall(NamedTuple):
@@ -47,14 +47,14 @@ class FunctionCall(NamedTuple):
 
 
 def bind_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionCall:
-    """The call, with what a `functools.partial` brings; that way an argument may be called `priority` too."""
+    """Return the call with the arguments of a `functools.partial`: these may even be called `priority`."""
     if not isinstance(func, partial):
         return FunctionCall(func, tuple(args), dict(kwargs))
     return bind_call(func.func, (*func.args, *args), {**func.keywords, **kwargs})
 
 
 class FunctionRegistry:
-    """The functions that one program knows, each a task of its app. May be used from several threads."""
+    """The functions that one program knows, each a task of its app; thread-safe."""
 
     def __init__(self, app: Forebay, queue: str) -> None:
         self._app = app
@@ -64,15 +64,15 @@ class FunctionRegistry:
         self._quitting: dict[str, str] = {}
 
     def task(self, func: Callable[..., Any]) -> Task[..., Any]:
-        """The task of this function; raises InvalidJob unless others can import it by its name."""
+        """Return the task of this function; raise InvalidJob unless other programs can import it by name."""
         path = path_of(func)
         try:
-            found = _import_path(path)
+            imported = _import_path(path)
         except _FunctionMissing as exc:
             raise InvalidJob(
                 f"{path} cannot be imported, and a job stores only this name: {exc}", field="func"
             ) from exc
-        if found != func:
+        if imported != func:
             raise InvalidJob(
                 f"{path} is not the function that was given, and a job stores only this name; "
                 "give the function that the module has under it, and not a method of an object",
@@ -81,7 +81,7 @@ class FunctionRegistry:
         return self._register(path, func)
 
     def import_function(self, path: str) -> bool:
-        """Whether there is such a function; it is imported if need be. If not, `why_missing` knows why."""
+        """Import a function if needed; return whether it is there. If not, `why_missing` has the reason."""
         if path in self._app.registry:
             return True
         try:
@@ -94,11 +94,11 @@ class FunctionRegistry:
         return True
 
     def why_missing(self, path: str) -> str | None:
-        """Why the last try to learn this function was in vain; None if there was none."""
+        """Return why the last import of this function failed; None if there was none."""
         return self._missing.get(path)
 
     def _import_once(self, path: str) -> Callable[..., Any]:
-        # A module that ends the program would do all its work again with each try, so there is only one.
+        # A module that ends the program would run completely with each try, so there is only one try.
         module = path.partition(":")[0]
         if module in self._quitting:
             raise _FunctionMissing(self._quitting[module])
@@ -110,7 +110,7 @@ class FunctionRegistry:
             raise
 
     def _register(self, path: str, func: Callable[..., Any]) -> Task[..., Any]:
-        # Two threads may meet the same function for the first time; a second task of one name is an error.
+        # Two threads may be the first to use a function; a second task of the same name is an error.
         with uninterrupted, self._lock:
             if path not in self._app.registry:
                 make = self._app.task(
@@ -121,7 +121,7 @@ class FunctionRegistry:
 
 
 def path_of(func: Callable[..., Any]) -> str:
-    """The name under which a function can be imported; raises InvalidJob for one that has none."""
+    """Return the name by which a function can be imported; raise InvalidJob if it has none."""
     name: str | None = getattr(func, "__qualname__", None)
     if name is None:
         raise InvalidJob(f"func must be a function, not {func!r:.60}", field="func")
@@ -146,7 +146,7 @@ def path_of(func: Callable[..., Any]) -> str:
 
 
 def _main_name() -> str | None:
-    """The name under which others import the program that runs; None where there is no file."""
+    """Return the name by which other programs import the running program; None without a file."""
     main = sys.modules["__main__"]
     if main.__spec__ is not None:
         return main.__spec__.name
@@ -155,22 +155,22 @@ def _main_name() -> str | None:
 
 
 def _import_path(path: str) -> Callable[..., Any]:
-    """The function of this name, imported if need be; raises _Missing if there is none here."""
+    """Return the function of this name, imported if needed; raise _FunctionMissing if there is none."""
     module, _, name = path.partition(":")
     if not name:
         raise _FunctionMissing("it is not a name of the form module:function")
     try:
-        found: Any = reduce(getattr, name.split("."), _import_module(module))
+        function: Any = reduce(getattr, name.split("."), _import_module(module))
     except (Exception, SystemExit) as exc:
-        # Code of the user's own runs here and may raise anything; whoever asks says that it is missing. A
-        # module that is a program may end it with sys.exit. What interrupts us from outside passes through.
+        # The import runs code of the user, which may raise anything; the caller reports it as missing. A
+        # module that is a program may end it with sys.exit. Interrupts from outside pass through.
         raise _FunctionMissing(f"{type(exc).__name__}: {exc}"[:MAX_CAUSE]) from exc
-    if not callable(found):
-        raise _FunctionMissing(f"it is not a function but {found!r:.60}")
-    return found  # type: ignore[no-any-return]  # whatever can be called
+    if not callable(function):
+        raise _FunctionMissing(f"it is not a function but {function!r:.60}")
+    return function  # type: ignore[no-any-return]  # whatever can be called
 
 
 def _import_module(name: str) -> Any:
-    # The program that runs must not be imported a second time under its other name: it would start over.
+    # The running program must not be imported again under its other name: it would start over.
     main: ModuleType = sys.modules["__main__"]
     return main if name == _main_name() else import_module(name)

@@ -1,4 +1,4 @@
-"""What `TaskQueue.get_status` and `get_archive` answer: jobs under the names of their users' tables."""
+"""Records that `TaskQueue.get_status` and `get_archive` return, with the names of a task table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BEFORE_RESULT: Final = re.compile(r'\Afb\d+ [0-9a-f]{8}[^\n]*\n\{"v":\d+,"resul
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it was when somebody looked. Times are seconds since 1970; None is "not yet" or "not now"."""
+    """A job at the time of the call. Times are seconds since 1970; None is "not yet" or "not now"."""
 
     job_id: str
     task_name: str
@@ -44,17 +44,17 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_done(self) -> bool:
-        """Completed or cancelled."""
+        """True for completed and cancelled jobs."""
         return self.status in (Status.COMPLETED, Status.CANCELLED)
 
     @property
     def will_retry(self) -> bool:
-        """Whether it has failed and is due again; read from the stored time, never from a text."""
+        """True if it has failed and is due again; read from the stored time, never from a text."""
         return self.next_retry_at is not None
 
 
 class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The line that stays of a job that is no longer kept. `archived_day` is the UTC day on which it ended.
+    """What is kept of a job after its retention. `archived_day` is the UTC day on which it ended.
 
     `func` is the stored name of its function; the label that it may have had is not kept.
     """
@@ -73,7 +73,7 @@ class ArchivedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_archived_job(entry: ArchiveEntry) -> ArchivedJob:
-    """The line under these names."""
+    """Return an archive entry under these names."""
     return ArchivedJob(
         job_id=entry.id,
         func=entry.task,
@@ -83,7 +83,7 @@ def build_archived_job(entry: ArchiveEntry) -> ArchivedJob:
         completed_at=entry.finished_at / 1_000,
         archived_day=entry.day,
         duration_seconds=_seconds(entry.duration_ms),
-        # The line does not say why an attempt was not the last one, so each after the first is a repeat.
+        # The entry does not say why an attempt was not the last one, so each after the first is a retry.
         retry_count=max(0, entry.attempt - 1),
         result_excerpt=_plain_excerpt(entry.excerpt),
         error_message=None if entry.state is JobState.COMPLETED else entry.reason,
@@ -91,7 +91,7 @@ def build_archived_job(entry: ArchiveEntry) -> ArchivedJob:
 
 
 def build_job_result(job: Job, result: Any) -> JobResult:
-    """The record under these names; `result` is the decoded one."""
+    """Return a job under these names; `result` is decoded."""
     is_running = job.state is JobState.RUNNING
     lease_end = job.lease_expires_at if is_running else None
     return JobResult(
@@ -114,14 +114,14 @@ def build_job_result(job: Job, result: Any) -> JobResult:
         lease_expires_at=_seconds(lease_end),
         lease_token=f"{job.worker}/{job.attempt}" if is_running else None,
         lease_version=job.attempt,
-        # A renewal moves the end to a lease's length from now, so the end tells when that was.
+        # A renewal sets the end to a lease's length from now, so the end gives the time of the renewal.
         last_heartbeat_at=None if lease_end is None else (lease_end - (job.lease_ms or 0)) / 1_000,
         is_terminal=job.is_final,
     )
 
 
 def decode_stored_result(job: Job) -> Any:
-    """What the function returned, as it was stored; None if it has not returned."""
+    """Return the stored result of the function; None if it has not returned."""
     return None if job.result is None else decode_result(job.result)
 
 
@@ -135,14 +135,15 @@ def _error(job: Job) -> str | None:
 
 
 def _retries(job: Job) -> int:
-    """Failures that were followed by another attempt, or will be: the one that killed a job was not."""
+    """Return the number of failures with another attempt after them. The last failure of a dead job has
+    none."""
     died_of_failure = job.state is JobState.DEAD and job.crashes <= job.policy.max_crashes
     return max(0, job.failures - died_of_failure)
 
 
 def _plain_excerpt(text: str) -> str:
-    """The beginning of the result alone. A store cuts what it was given, with the head that we write before
-    each result and the bracket around it; what was cut cannot be decoded, but these can be left out."""
+    """Return the beginning of the result alone. A store cuts results with the header and the opening
+    bracket. What was cut cannot be decoded, but these two can be left out."""
     body = _BEFORE_RESULT.sub("", text, count=1)
     is_whole = body != text and len(text) < EXCERPT
     return body.removesuffix("}") if is_whole else body

@@ -1,4 +1,4 @@
-"""`TaskQueue`: functions on a table in a SQLite file, with worker threads inside the program."""
+"""`TaskQueue`: functions as jobs in a SQLite file, with worker threads inside the program."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class PriorityLevel(IntEnum):
-    """Named priorities; the lower number is the more urgent one, as their users write them."""
+    """Named priorities; a lower number is more urgent, as in task tables."""
 
     CRITICAL = 0
     HIGH = 1
@@ -70,7 +70,7 @@ class PriorityLevel(IntEnum):
 
     @property
     def priority(self) -> int:
-        """The same on the scale of 0 to 10, where the higher number is the more urgent one."""
+        """The priority on Forebay's scale of 0 to 10, where a higher number is more urgent."""
         return {
             PriorityLevel.CRITICAL: 10,
             PriorityLevel.HIGH: 7,
@@ -88,9 +88,9 @@ class TaskQueue:
         queue.shutdown()
 
     The workers start at once, as users expect; with `num_workers=0` this program only submits. A function
-    is stored by its name, so it must be one that a program can import. With `encryption_keys` (by id, the
-    newest first) arguments and results are unreadable in the file. Settings that mean nothing here are
-    checked and otherwise ignored; docs/guide/task-queue.md says which and why.
+    is stored by its name, so a program must be able to import it. With `encryption_keys` (by id, the newest
+    first) arguments and results are unreadable in the file. Settings without a meaning here are checked and
+    otherwise ignored; docs/guide/task-queue.md lists them with the reasons.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - the settings that its users know
@@ -126,13 +126,13 @@ class TaskQueue:
         _check_switches(enable_recovery=enable_recovery, archive=archive, check_integrity=check_integrity)
         if not enable_recovery:
             raise ConfigError(
-                "enable_recovery=False is not possible: whoever works on a file takes back the jobs of those "
-                "that died; leave it out, and make lease_duration longer where a job seems lost too soon"
+                "enable_recovery=False is not possible: each program that works on a file takes back the "
+                "jobs of dead ones; leave it out, and make lease_duration longer if jobs seem lost too soon"
             )
         self._app = Forebay(_build_url(db_path), encryption_keys=encryption_keys, clock=clock)
         self._functions = FunctionRegistry(self._app, DEFAULT_QUEUE)
         self._importer = FunctionImporter(self._app, DEFAULT_QUEUE, self._functions)
-        # The file is let go with the queue object itself, so that a stopped queue can still be asked.
+        # The file is closed with the queue object itself, so that a stopped queue still answers queries.
         self._finalizer = finalize(self, _release, self._importer, self._app)
         self._shutdown_gate = ShutdownGate(
             "this queue was shut down; make another TaskQueue on the same file"
@@ -185,10 +185,10 @@ class TaskQueue:
         job_id: str | None = None,
         **kwargs: Any,
     ) -> str:
-        """Ask for a call of a function; returns the job's id when it is stored safely.
+        """Enqueue a call of a function; return the job's id when it is stored safely.
 
-        A taken `job_id` raises DuplicateJob, after a shutdown it is RuntimeError. To give the function an
-        argument that is called like an option here, use `functools.partial(func, priority=...)`.
+        A taken `job_id` raises DuplicateJob; a queue that was shut down raises RuntimeError. For an argument
+        of the function that is called like an option here, use `functools.partial(func, priority=...)`.
         """
         call = bind_call(func, args, kwargs)
         options = _build_options(priority, max_retries, timeout_seconds, task_name, job_id)
@@ -198,30 +198,30 @@ class TaskQueue:
             return task.enqueue(*call.args, **call.kwargs).id
 
     def get_status(self, job_id: str) -> JobResult:
-        """The job as it is now; raises JobNotFoundError for an unknown id."""
+        """Return the job's present state; raise JobNotFoundError for an unknown id."""
         job = self._require_job(job_id)
-        found = build_job_result(job, self._decode_result(job))
+        result = build_job_result(job, self._decode_result(job))
         cause = self._functions.why_missing(job.task) if job.state is JobState.PENDING else None
         if cause is None:
-            return found
-        return replace(found, error_message=f"{job.task} cannot be imported here: {cause}")
+            return result
+        return replace(result, error_message=f"{job.task} cannot be imported here: {cause}")
 
     def get_result(self, job_id: str, timeout: float | None = None) -> Any:
-        """Wait for what the function returned; None waits for ever, 0 is one look.
+        """Wait for the return value of the function; None waits for ever, 0 looks once.
 
         Raises TimeoutError, JobFailedError with the error's text, JobCancelledError or JobNotFoundError.
         """
-        ends = None if timeout is None else monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         nap = Event()
         while not (job := self._require_job(job_id)).is_final:
-            left = POLL_SECONDS if ends is None else min(POLL_SECONDS, ends - monotonic())
-            if left <= 0:
+            seconds = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - monotonic())
+            if seconds <= 0:
                 raise WaitTimeout(
                     f"job {job_id} is {job.state} after {timeout:g} s; it goes on",
                     job_id=job_id,
                     state=job.state.value,
                 )
-            nap.wait(left)
+            nap.wait(seconds)
         return self._result_or_error(job)
 
     def _result_or_error(self, job: Job) -> Any:
@@ -233,13 +233,13 @@ class TaskQueue:
         return self._decode_result(job)
 
     def cancel(self, job_id: str) -> bool:
-        """Cancel a job that waits, ask a running one to stop; False if it has ended already."""
+        """Cancel a waiting job, ask a running one to stop; return False if it has ended already."""
         job = self._require_job(job_id)
-        [verdict] = self._app.client.cancel([job.id])
-        return verdict.applied
+        [result] = self._app.client.cancel([job.id])
+        return result.applied
 
     def get_queue_stats(self) -> dict[str, int]:
-        """How many jobs have which status, those without jobs too."""
+        """Return the number of jobs by status, also for those without jobs."""
         counts = self._app.counts(DEFAULT_QUEUE).get(DEFAULT_QUEUE)
         stats = {status.value: 0 for status in Status}
         for state in JobState:
@@ -252,7 +252,7 @@ class TaskQueue:
         day: date | str | None = None,
         limit: int = 100,
     ) -> list[ArchivedJob]:
-        """What stays of jobs that are no longer kept, last ended first: of one function, of one UTC day.
+        """Return archived jobs, the last ended first: of one function, of one UTC day.
 
         A function is given as such, or by its stored name `module:name`.
         """
@@ -274,17 +274,17 @@ class TaskQueue:
             return None
         return self._app.registry.coerce_result(job.task, decode_stored_result(job))
 
-    # End
+    # Shutdown
 
     def shutdown(self, wait: bool = True, timeout: float = 30.0) -> int:
-        """Take no more jobs, let what runs come to its end; answers how many workers have not stopped.
+        """Take no more jobs and let running ones end; return how many workers have not stopped.
 
         `timeout` is for everything together: near its end functions that still run are asked to stop, and
-        their jobs are handed back. What was not started stays stored for the next start. Without `wait` it
-        returns at once and all this goes on behind it. A second call changes nothing. What has crashed a
-        thread of ours is raised here, when the rest has been stopped.
+        their jobs are handed back. Jobs that were not started stay stored for the next start. Without `wait`
+        it returns at once and all this goes on in the background. A second call changes nothing. An error
+        that crashed a thread of the queue is raised here, after everything has stopped.
         """
-        ends = monotonic() + timeout
+        deadline = monotonic() + timeout
         self._shutdown_gate.close(timeout if wait else 0)
         worker = self._worker
         if worker is None or not self._finalizer.alive:
@@ -294,18 +294,18 @@ class TaskQueue:
             try:
                 self._importer.stop()
             finally:
-                _wait_until_stopped(worker, ends)
+                _wait_until_stopped(worker, deadline)
         self._unstopped = self._count_running(worker)
         return self._unstopped
 
     def _count_running(self, worker: Worker) -> int:
-        """Each worker thread has one job, and a job that did not stop is still running in the store."""
+        """Return the number of jobs that run: one for each worker thread that has not stopped."""
         query = JobQuery(queues=(DEFAULT_QUEUE,), states=(JobState.RUNNING,))
         return sum(job.worker == worker.id for job in self._app.search(query, limit=MAX_PAGE).jobs)
 
     def close(self) -> None:
-        """Shut down and let go of the file; nothing can be asked afterwards. Closing twice is fine."""
-        # Under a lock, or a second thread might ask a file that the first has just let go.
+        """Shut down and close the file; no method can be called afterwards. Closing twice is fine."""
+        # Under a lock: a second thread could read a file that the first one has just closed.
         with self._close_lock:
             if not self._finalizer.alive:
                 return
@@ -348,7 +348,7 @@ def _build_options(
     check_integer("priority", level, 0, MAX_PRIORITY)
     policy: RetryPolicy = replace(POLICY, max_retries=max_retries)
     options = CallOptions(priority=level, retry_policy=policy, timeout=timeout_seconds)
-    # Checked here too, so that errors speak of what the caller has written.
+    # Checked here too, so that errors use the names that the caller has written.
     if timeout_seconds is not None:
         duration_within("timeout_seconds", timeout_seconds, MIN_TIMEOUT_MS, MAX_TIMEOUT_MS)
     if task_name is not None:
@@ -361,14 +361,14 @@ def _build_options(
 
 
 def _build_queue_settings(retention_days: int, archive: bool) -> dict[str, object]:
-    """0 days keep everything; else dead letters stay for 30 days, or as long as the others if longer."""
-    kept = retention_days * DAY_MS
+    """Return the settings. 0 days keep everything; else dead letters stay at least 30 days."""
+    retention_ms = retention_days * DAY_MS
     return {
         "mode": "strict",
         "max_priority": MAX_PRIORITY,
         "min_priority": 0,
-        "keep_finished_ms": kept,
-        "keep_dead_ms": max(kept, 30 * DAY_MS) if kept else 0,
+        "keep_finished_ms": retention_ms,
+        "keep_dead_ms": max(retention_ms, 30 * DAY_MS) if retention_ms else 0,
         "archive": archive,
     }
 
@@ -377,12 +377,12 @@ def _build_url(db_path: str | os.PathLike[str]) -> str:
     path = os.fsdecode(db_path)
     if not path:
         raise ConfigError("db_path must name a file, not an empty text")
-    # Quoted, because a path may hold what means something in an address: ? and # and %.
+    # Quoted, because a path may contain what has a meaning in a URL: ? and # and %.
     return "memory://" if path == ":memory:" else f"sqlite:///{quote(path)}"
 
 
 def _check_day(day: date | str) -> str:
-    """A day as the archive writes it; anything else would only find nothing."""
+    """Return a day as the archive writes it; any other text would find nothing."""
     text = day.isoformat() if type(day) is date else day
     if not isinstance(text, str) or not _DAY.fullmatch(text):
         raise ConfigError(f"day must be a date or a text like '2027-01-15', not {day!r:.60}")

@@ -1,4 +1,4 @@
-"""A door that is closed once: who is inside may finish, nobody comes in afterwards."""
+"""Shutdown gate: lets calls in until it is closed, and then waits for those under way."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ShutdownGate:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Be inside while the block lasts; raises RuntimeError once it is closed.
+        """Count the thread as inside for the length of the block; raise RuntimeError once closed.
 
-        On a task thread the block must be within an `uninterrupted` region, or an interrupt between two lines
-        here would keep the count up for ever.
+        On a task thread the block must be within an `uninterrupted` region. Else an interrupt between two
+        lines here would leave the count too high for ever.
         """
         with uninterrupted, self._change:
             if not self._is_open:
@@ -37,10 +37,10 @@ class ShutdownGate:
                 self._change.notify_all()
 
     def close(self, timeout: float | None = None) -> None:
-        """Let nobody in from now on, and wait for those who are inside.
+        """Let no thread in from now on, and wait for those inside.
 
-        Coming in and closing look at the same flag under one lock, so whoever came in has been counted
-        before it was closed and is waited for here; everybody else gets the error.
+        `enter` and `close` use the same flag under one lock. So a thread that came in was counted before the
+        flag changed, and is waited for here; every later one gets the error.
         """
         with uninterrupted, self._change:
             self._is_open = False

@@ -1,4 +1,4 @@
-"""`TaskService`: tasks that workers claim, renew and acknowledge."""
+"""Task service facade: tasks that workers claim, renew and acknowledge."""
 
 from __future__ import annotations
 

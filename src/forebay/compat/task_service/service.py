@@ -1,4 +1,4 @@
-"""`TaskService`: priority queues of tasks that programs take from and acknowledge, here or over a service."""
+"""`TaskService`: priority queues of tasks that programs dequeue and acknowledge, here or over a service."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ from forebay.stores.contract.values import InsertResult, QueueClaim, SettleAndCl
 
 WAIT_SECONDS: Final = 20.0
 LONGEST_WAIT_MS: Final = 3_600_000
-POLL_SECONDS: Final = 1.0  # without a hint, since one may be lost
+POLL_SECONDS: Final = 1.0  # between looks without a wake-up, since one may be lost
 MAX_TASKS: Final = 1_000
-MAX_ATTEMPT: Final = 2**31 - 1  # what every store can compare
+MAX_ATTEMPT: Final = 2**31 - 1  # the highest that every store can compare
 
 logger: logging.Logger = logging.getLogger(__name__)
-_clock = SystemClock()  # whoever waits does so in real time, whatever clock the store has
+_clock = SystemClock()  # callers wait in real time, independent of the store's clock
 
 
 class EnqueueResult(NamedTuple):
-    """What became of a request; a duplicate is an earlier task with the same idempotency key."""
+    """Result of a request; a duplicate is an earlier task with the same idempotency key."""
 
     task_id: str
     is_duplicate: bool
@@ -83,9 +83,9 @@ class TaskService:
         service.enqueue("mail", {"to": "ada"}, metadata={"task_type": "mail.send"})
         task = service.dequeue("mail", "worker-1")
 
-    A dequeued task belongs to whoever has its token until its visibility time-out. Nothing is remembered here
-    between two calls, so that another process may acknowledge what this one has dequeued. May be used from
-    several threads. The app stays its owner's to close, after this.
+    A dequeued task belongs to the holder of its token until its visibility time-out. The object keeps no
+    state between two calls, so another process may acknowledge what this one has dequeued. It is thread-safe.
+    The caller closes the app, after this object.
     """
 
     def __init__(self, app: Forebay) -> None:
@@ -103,7 +103,7 @@ class TaskService:
         max_priority: int = HIGHEST,
         default_visibility_timeout: Duration | None = None,
     ) -> None:
-        """Create a queue for priorities from 0 on, or change one that is there."""
+        """Create a queue for priorities from 0 on, or change an existing one."""
         check_integer("max_priority", max_priority, LOWEST, HIGHEST)
         wanted: dict[str, object] = {
             "min_priority": LOWEST,
@@ -119,7 +119,7 @@ class TaskService:
 
     # Producers
 
-    def enqueue(  # noqa: PLR0913 - what its users can ask for
+    def enqueue(  # noqa: PLR0913 - the options of a task
         self,
         queue_name: str,
         payload: Any,
@@ -134,7 +134,7 @@ class TaskService:
         depends_on: Sequence[str] = (),
         parent_task_id: str | None = None,
     ) -> EnqueueResult:
-        """Store a task in a queue that is there; raises QueueNotFound, QueueFull and RateLimited."""
+        """Enqueue a task in an existing queue; raise QueueNotFound, QueueFull or RateLimited."""
         new = new_job(
             queue_name,
             payload,
@@ -158,7 +158,7 @@ class TaskService:
         return EnqueueResult(receipt.id or "", not receipt.is_new)
 
     def get_task_status(self, task_id: str) -> ServiceTask | None:
-        """The task as it is now; None if there is none."""
+        """Return the task's present state; None if there is none."""
 
         def look(reader: Reader) -> ServiceTask | None:
             [job] = reader.jobs([JobId(task_id)])
@@ -171,16 +171,16 @@ class TaskService:
         return self._app.client.read(look)
 
     def update_task_priority(self, task_id: str, priority: int) -> bool:
-        """Change the priority of one that waits; False for others."""
+        """Change the priority of a waiting task; return False for others."""
         check_priority(priority)
         return self._app.client.update(JobId(task_id), JobUpdate(priority=priority)).applied
 
     def cancel_task(self, task_id: str, reason: str = "cancelled") -> bool:
-        """Cancel one that waits, ask one that runs to stop; False for others."""
+        """Cancel a waiting task, ask a running one to stop; return False for others."""
         return self._app.client.cancel([JobId(task_id)], reason)[0].applied
 
     def requeue_from_dead_letter(self, task_id: str) -> ServiceTask | None:
-        """Put a task back with fresh attempts, under its id; None if it is not among the dead letters."""
+        """Put a task back with fresh attempts, under its id; return None if it is no dead letter."""
         task = self.get_task_status(task_id)
         if task is None or task.status is not TaskStatus.DEAD_LETTER:
             return None
@@ -199,7 +199,7 @@ class TaskService:
         wait_timeout: Duration = WAIT_SECONDS,
         task_types: Sequence[str] | None = None,
     ) -> ServiceTask | None:
-        """Take the next task; None if none came in time. See `dequeue_batch`."""
+        """Take the next task; return None if none came in time. See `dequeue_batch`."""
         tasks = self.dequeue_batch(
             queue_name,
             worker_id,
@@ -220,18 +220,18 @@ class TaskService:
         wait_timeout: Duration = WAIT_SECONDS,
         task_types: Sequence[str] | None = None,
     ) -> list[ServiceTask]:
-        """Take up to so many tasks, of some types only if these are named (by their `metadata.task_type`);
-        wait for one if there is none."""
+        """Take up to `max_tasks` tasks, only of `task_types` if given (by their `metadata.task_type`); wait
+        for one if there is none."""
         check_integer("max_tasks", max_tasks, 1, MAX_TASKS)
         worker = WorkerId(self._consumer.id if worker_id is None else worker_id)
         check_text("worker_id", worker, max_length=100)
-        gates = None if task_types is None else lanes_for_program(frozenset(task_types), VERSION)
+        lanes = None if task_types is None else lanes_for_program(frozenset(task_types), VERSION)
         queue = QueueName(queue_name)
         check_queue_name(queue)
-        want = QueueClaim(queue, max_tasks, visibility_ms(visibility_timeout), gates)
+        claim = QueueClaim(queue, max_tasks, visibility_ms(visibility_timeout), lanes)
         wait_ms = duration_within("wait_timeout", wait_timeout, 0, LONGEST_WAIT_MS)
         until = _clock.monotonic() + wait_ms / 1_000
-        tasks = [self._read_task(job) for job in self._claim_until(worker, want, until)]
+        tasks = [self._read_task(job) for job in self._claim_until(worker, claim, until)]
         return [task for task in tasks if task is not None]
 
     def _read_task(self, job: Job) -> ServiceTask | None:
@@ -239,32 +239,32 @@ class TaskService:
         try:
             return service_task(job, (job.lease_expires_at or now_ms) - now_ms, now_ms)
         except PayloadError as exc:
-            # It must not keep the others from whoever has dequeued them, nor come back for ever.
+            # Settle it as failed: it must not keep the other tasks from the caller, nor come back for ever.
             unreadable = AttemptError(type=type(exc).__name__, message=str(exc))
-            with suppress(StoreError):  # then it comes back in its time
+            with suppress(StoreError):  # then its lease ends, and it is claimed again
                 self._settle("dequeue", job.id, token_of(job), Failed(unreadable))
             return None
 
     def _claim_until(self, worker: WorkerId, claim: QueueClaim, until: float) -> Sequence[Job]:
         while not self._wakeup_counter.is_closed:
-            # Before the claim: what was claimed must reach its caller, whatever becomes of a duty.
+            # Before the claim: claimed tasks must reach the caller, even if maintenance fails.
             with suppress(StoreError):
                 self._consumer.run_maintenance()
-            # Counted before the look: what comes after it is a hint that has not been seen.
-            seen = self._wakeup_counter.count
-            answer = self._app.client.write(
+            # Read before the claim: a wake-up after it is one that this claim may have missed.
+            seen_count = self._wakeup_counter.count
+            result = self._app.client.write(
                 lambda store: store.settle_and_claim(worker, claims=[claim], room=claim.limit)
             )
-            self._consumer._count_claimed([claim.queue], answer.jobs)
-            left = until - _clock.monotonic()
-            if answer.jobs or left <= 0:
-                return answer.jobs
-            due_ms = POLL_SECONDS * 1_000 if answer.next_due_ms is None else answer.next_due_ms
-            self._wakeup_counter.wait(seen, min(left, POLL_SECONDS, due_ms / 1_000))
+            self._consumer._count_claimed([claim.queue], result.jobs)
+            seconds = until - _clock.monotonic()
+            if result.jobs or seconds <= 0:
+                return result.jobs
+            due_ms = POLL_SECONDS * 1_000 if result.next_due_ms is None else result.next_due_ms
+            self._wakeup_counter.wait(seen_count, min(seconds, POLL_SECONDS, due_ms / 1_000))
         return ()
 
     def ack_task(self, task_id: str, token: str, result: Any = None) -> bool:
-        """It is done. False, and a warning in the log, if it is somebody else's by now."""
+        """Settle the task as completed. Return False, and log a warning, if the caller has lost it."""
         return self._settle("ack", task_id, token, Completed(encode_result(result)))
 
     def nack_task(
@@ -276,7 +276,7 @@ class TaskService:
         requeue: bool = True,
         retry_after_seconds: Duration | None = None,
     ) -> bool:
-        """It went wrong: tried again by its back-off or after this time, or never without `requeue`."""
+        """Settle the task as failed. It is retried after its back-off or this time, if `requeue`."""
         failure = AttemptError(type="Failed", message=error)
         if not requeue:
             return self._settle("nack", task_id, token, Discarded(failure))
@@ -285,7 +285,7 @@ class TaskService:
         return self._settle("nack", task_id, token, Failed(failure, after_ms))
 
     def heartbeat(self, task_id: str, token: str, extend_seconds: Duration | None = None) -> bool:
-        """Keep it for longer, counted from now. False, and a warning, if it is somebody else's by now."""
+        """Renew the lease, counted from now. Return False, and log a warning, if the caller has lost it."""
         attempt, worker = _parse_token(token)
         lease = Lease(JobId(task_id), attempt)
         lease_ms = visibility_ms(extend_seconds, "extend_seconds")
@@ -297,28 +297,30 @@ class TaskService:
         job = self._app.client.job(JobId(task_id))
         if job is None:
             return _warn_if_lost(operation, task_id, has_lease=False)
-        # The store compares: if this is not the attempt that runs, or not its holder, it is refused.
+        # The store compares: an attempt that does not run, or has another holder, is refused.
         held = replace(job, attempt=attempt)
 
-        instead = FallbackSettlements(lambda _: held, _roll)
-        ends = [decide(held, outcome, _roll())]
+        fallback = FallbackSettlements(lambda _: held, _roll)
+        settlements = [decide(held, outcome, _roll())]
 
         def exchange(store: Store) -> SettleAndClaimResult:
-            return settle_and_claim_isolating(store, worker, ends, fallback=instead)
+            return settle_and_claim_isolating(store, worker, settlements, fallback=fallback)
 
         answer = self._app.client.write(exchange)
         check_not_busy(answer)
-        is_kept = job.id in (*answer.settled, *answer.repeated)
-        made = instead.substitute(ends)
-        self._consumer._count_settled(select_newly_settled({Lease(held.id, attempt): held}, made, answer))
-        if is_kept:
-            self._observers.on_settled((held, end, None) for end in made)
+        is_settled = job.id in (*answer.settled, *answer.repeated)
+        substituted = fallback.substitute(settlements)
+        self._consumer._count_settled(
+            select_newly_settled({Lease(held.id, attempt): held}, substituted, answer)
+        )
+        if is_settled:
+            self._observers.on_settled((held, end, None) for end in substituted)
         else:
             self._observers.on_lease_lost([held])
-        return _warn_if_lost(operation, task_id, has_lease=is_kept)
+        return _warn_if_lost(operation, task_id, has_lease=is_settled)
 
     def close(self) -> None:
-        """Listen no more. What is still held becomes visible again in its time. Closing twice is fine."""
+        """Stop listening. Tasks still held become visible again after their time-out. May be called twice."""
         self._wakeup_counter.close()
         self._consumer.close()
 
@@ -332,7 +334,7 @@ class TaskService:
 
 
 class WakeupCounter:
-    """Counts the store's hints that something has changed, from the first time that somebody waits."""
+    """Counts the store's wake-ups, from the first wait on."""
 
     def __init__(self, wakeups: Callable[[], Wakeups]) -> None:
         self._new_wakeups = wakeups
@@ -343,20 +345,20 @@ class WakeupCounter:
         self.count: int = 0
 
     def wait(self, seen_count: int, seconds: float) -> None:
-        """Until there is a hint that was not seen, or the time is up."""
+        """Wait until there is a wake-up that was not seen, or until the time is over."""
         with uninterrupted, self._change:
             if self._wakeups is None and not self.is_closed:
                 self._listen()
         wait_for(self._change, lambda: self.count != seen_count or self.is_closed, seconds)
 
     def _listen(self) -> None:
-        """Without hints whoever waits looks again after a time, and so does this."""
+        """Start to listen for wake-ups. Without them callers poll, and each wait tries to listen again."""
         try:
             wakeups = self._new_wakeups()
             wakeups.start(self._on_wakeup)
         except StoreError as exc:
             if not self._is_warned:
-                logger.warning("there are no hints of new tasks for now, only looks: %s", exc)
+                logger.warning("there are no wake-ups for new tasks now, so they are polled: %s", exc)
             self._is_warned = True
         else:
             self._wakeups = wakeups
@@ -372,7 +374,7 @@ class WakeupCounter:
                 self.is_closed = True
                 wakeups, self._wakeups = self._wakeups, None
                 self._change.notify_all()
-            # Not under the lock: the listener may be about to take it.
+            # Not under the lock: the listener may be waiting for it.
             if wakeups is not None:
                 wakeups.close()
 
@@ -388,7 +390,7 @@ def _parse_token(token: str) -> tuple[int, WorkerId]:
 def _warn_if_lost(operation: str, task_id: str, *, has_lease: bool) -> bool:
     if not has_lease:
         logger.warning(
-            "%s of task %s comes too late: it has ended, or somebody else has it", operation, task_id
+            "%s of task %s comes too late: it has ended, or another worker has it", operation, task_id
         )
     return has_lease
 

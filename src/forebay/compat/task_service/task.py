@@ -1,4 +1,4 @@
-"""A task of `TaskService`, under the names its users know."""
+"""A task of `TaskService`, with the names of a task service."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ STATUSES: Final = {
 
 
 class ServiceTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task as it was when it was looked at. `token` is the right to say how it ended, of one that was
-    dequeued; `version` grows with each time that it is."""
+    """A task at the time of the call. `token` is the right to settle a dequeued task; `version` grows with
+    each dequeue."""
 
     id: str
     queue_id: str
@@ -84,7 +84,7 @@ class ServiceTask(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
 
 
-def new_job(  # noqa: PLR0913 - what its users can ask for
+def new_job(  # noqa: PLR0913 - the options of a task
     queue_name: str,
     payload: Any,
     *,
@@ -98,18 +98,18 @@ def new_job(  # noqa: PLR0913 - what its users can ask for
     depends_on: Sequence[str],
     parent_task_id: str | None,
 ) -> NewJob:
-    """The job of a new task; raises InvalidJob or PayloadError naming what is wrong."""
+    """Return the job of a new task; raise InvalidJob or PayloadError with the name of the wrong field."""
     check_priority(priority)
     check_integer("max_attempts", max_attempts, 1, MAX_RETRIES + 1)
     return NewJob(
-        # Whoever dequeues asks for types of tasks, and a store gives out jobs by the names of theirs.
+        # A dequeue asks for types of tasks, and a store claims jobs by their task names.
         task=str(metadata.get(TASK_TYPE) or UNNAMED),
         payload=encode_call([payload], {}),
         queue=QueueName(queue_name),
         priority=priority,
         run_at=None if scheduled_at is None else instant_ms("scheduled_at", scheduled_at),
         deadline_at=None if deadline is None else instant_ms("deadline", deadline),
-        # Whoever dequeues it says how long it may take, by its visibility.
+        # The visibility time-out of the dequeue limits the run time.
         timeout_ms=None,
         lease_ms=visibility_ms(visibility_timeout),
         policy=replace(PRESETS["base_5s"], max_retries=max_attempts - 1, max_crashes=max_attempts - 1),
@@ -129,7 +129,7 @@ def visibility_ms(seconds: Duration | None, name: str = "visibility_timeout") ->
 
 
 def service_task(job: Job, lease_ms: int, now_ms: int) -> ServiceTask:
-    """The record under these names; `lease_ms` is how long it is invisible if nobody says more."""
+    """Return the job under these names; `lease_ms` is its visibility time-out without another one."""
     is_running = job.state is JobState.RUNNING
     return ServiceTask(
         id=job.id,
@@ -142,7 +142,7 @@ def service_task(job: Job, lease_ms: int, now_ms: int) -> ServiceTask:
         deadline=as_datetime(job.deadline_at),
         started_at=as_datetime(job.started_at),
         completed_at=as_datetime(job.finished_at),
-        # What was handed back unstarted counts for nothing.
+        # Claims that were handed back unstarted are not counted.
         attempts=job.failures + job.crashes + (job.state in (JobState.RUNNING, JobState.COMPLETED)),
         max_attempts=job.policy.max_retries + 1,
         visibility_timeout=lease_ms / 1_000,
@@ -158,20 +158,20 @@ def service_task(job: Job, lease_ms: int, now_ms: int) -> ServiceTask:
 
 
 def token_of(job: Job) -> str:
-    """What proves that one has dequeued it: which attempt it is, and whose."""
+    """Return the proof of a dequeue: the attempt and its worker."""
     return f"{job.attempt}-{job.worker}"
 
 
 def _last_heartbeat_at(job: Job, lease_ms: int, now_ms: int) -> int:
-    """When its holder was last heard of. Renewals are not written down, but a lease ends its length after the
-    last one; where that length was another one this time, this is off by the difference."""
+    """Return the time of the last renewal, computed from the end of the lease, since renewals are not
+    recorded. If the last renewal had another length, the result is off by the difference."""
     started_at = job.started_at or now_ms
     return max(started_at, min(now_ms, (job.lease_expires_at or now_ms) - lease_ms))
 
 
 def _payload(job: Job) -> Any:
     args, kwargs = decode_call(job.payload)
-    # A job that another program has put into this queue by its own ways is shown as what it was given.
+    # A job that another program has enqueued here without this facade is shown with the payload it has.
     is_ours = len(args) == 1 and not kwargs
     return args[0] if is_ours else {"args": list(args), "kwargs": kwargs}
 

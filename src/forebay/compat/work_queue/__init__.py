@@ -1,4 +1,4 @@
-"""`WorkQueue`: a table of tasks."""
+"""Work queue facade: a table of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`WorkQueue`: a table of tasks that programs take from, work on, and mark."""
+"""`WorkQueue`: a table of tasks that programs dequeue, process and mark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from forebay.stores.contract.values import BATCH
 
 SIZE: Final = 5
 MAX_SIZE: Final = 1_000
-# How long tasks that nobody asked for may be kept from others by a program that dies at that very moment.
+# Lease of tasks that are claimed only to be handed back: a program that dies then holds them for this long.
 ASIDE_SECONDS: Final = 10.0
 MAX_POSITIONS: Final = 100
 
@@ -51,9 +51,9 @@ class WorkQueue:
             work(task.items)
             queue.mark_as_complete(task)
 
-    A dequeued task belongs to this queue object until its visibility time-out; then others may have it, and
-    marks that come too late answer False. May be used from several threads. With `encryption_keys` (by id,
-    the newest first) what tasks hold is unreadable in the store.
+    A dequeued task belongs to this queue object until its visibility time-out. Then others may dequeue it,
+    and marks that come too late return False. Thread-safe. With `encryption_keys` (by id, the newest first)
+    the content of tasks is unreadable in the store.
     """
 
     def __init__(  # noqa: PLR0913 - the settings that its users know
@@ -72,7 +72,7 @@ class WorkQueue:
     ) -> None:
         check_queue_name(queue)
         check_integer("default_max_attempts", default_max_attempts, 1, MAX_RETRIES + 1)
-        # A batch is one transaction whatever its size, so this is checked and means nothing.
+        # A batch is one transaction whatever its size, so this is checked and has no effect.
         check_integer("batch_size", batch_size, 1, 1_000_000)
         self._max_attempts = default_max_attempts
         self._visibility = _check_visibility("default_visibility_timeout", default_visibility_timeout)
@@ -90,21 +90,21 @@ class WorkQueue:
         self._consumer = self._app.consumer()
         try:
             _make_folder(database_url)
-            # First come, first served: a task that failed keeps its place, before all that never ran.
+            # In order of arrival: a failed task keeps its rank, before all that never ran.
             configure(self._app, self._queue, {"mode": "fifo"})
         except BaseException:
             self._app.close()
             raise
 
-    # Tasks come and go
+    # Enqueue and dequeue
 
     def enqueue(self, tasks: Sequence[WorkTask]) -> list[str]:
-        """Store tasks, all in one transaction; answers the ids that are new. A taken id is ignored."""
+        """Enqueue tasks in one transaction; return the ids that are new. A taken id is ignored."""
         jobs = [new_job(task, self._queue, self._policy) for task in tasks]
         return [handle.id for handle in self._app.client.enqueue(jobs, on_conflict="ignore") if handle.is_new]
 
     def dequeue(self, size: int = SIZE, visibility_timeout: float | None = None) -> list[WorkTask]:
-        """Take up to `size` tasks that are due, oldest first; for 3600 seconds, or as the queue was told."""
+        """Take up to `size` due tasks, oldest first; for 3600 seconds, or the time-out of the queue."""
         return [work_task(job) for job in self._claim_jobs(size, visibility_timeout)]
 
     def retry(
@@ -113,38 +113,38 @@ class WorkQueue:
         """Take up to `size` tasks that were tried before and are due again: RETRYABLE ones after their delay,
         and PROCESSING ones whose visibility has lapsed.
 
-        Those with `max_attempts` or more (3, or as the queue was told) are discarded instead. A task that
-        was never tried is not given out, whatever its place.
+        Those with `max_attempts` or more (3, or the setting of the queue) are discarded instead. A task that
+        was never tried is not taken, whatever its rank.
         """
-        most = self._max_attempts if max_attempts is None else max_attempts
-        check_integer("max_attempts", most, 1, MAX_RETRIES + 1)
+        allowed = self._max_attempts if max_attempts is None else max_attempts
+        check_integer("max_attempts", allowed, 1, MAX_RETRIES + 1)
         check_integer("size", size, 1, MAX_SIZE)
         visible = self._visibility_of(visibility_timeout)
         self.requeue_expired()
-        places = self._find_tried_positions()[:size]
-        if not places:
+        positions = self._find_tried_positions()[:size]
+        if not positions:
             return []
-        # A store gives out tasks in order, and none by its id. So what stands before the last of them is
-        # taken along, and handed back at once. A task that goes back to waiting keeps the place from which
-        # it was once taken: with equal priorities those that were tried stand before all others, and nothing
-        # has to be taken along. Others may take or add tasks after the look, so only what was claimed tells
-        # what is whose; until that is settled nothing is kept for long.
-        claimed = self._consumer.claim(places[-1], queue=self._queue, lease=min(visible, ASIDE_SECONDS))
-        again = [job for job in claimed if 0 < tries(job) < most][:size]
-        self._settle_others([job for job in claimed if job not in again], most)
-        return [work_task(job) for job in self._renew_and_reload(again, visible)]
+        # A store claims tasks in order, and none by its id. So the tasks in front of the last wanted one are
+        # claimed too, and handed back at once. A retried task keeps its rank: with equal priorities tasks
+        # that were tried come before all others, and no other task has to be claimed. Other programs may
+        # claim or add tasks after the search, so only the claim itself decides. Until the rest is handed
+        # back, leases are short.
+        claimed = self._consumer.claim(positions[-1], queue=self._queue, lease=min(visible, ASIDE_SECONDS))
+        retried = [job for job in claimed if 0 < tries(job) < allowed][:size]
+        self._settle_others([job for job in claimed if job not in retried], allowed)
+        return [work_task(job) for job in self._renew_and_reload(retried, visible)]
 
     def _find_tried_positions(self) -> list[int]:
-        """Where tasks that were tried before stand among those that can be claimed, in order, from 1 on."""
+        """Return the positions of tried tasks among those that can be claimed, in order, from 1 on."""
         while self._app.client.write(lambda store: store.promote()) >= BATCH:
             pass
         following = self._app.peek(self._queue, MAX_PAGE)
         tried = set(self._select_tried(following))
-        places = [place for place, job in enumerate(following, start=1) if job.id in tried]
-        return places if places or len(following) < MAX_PAGE else self._scan_tried_positions()
+        positions = [position for position, job in enumerate(following, start=1) if job.id in tried]
+        return positions if positions or len(following) < MAX_PAGE else self._scan_tried_positions()
 
     def _scan_tried_positions(self) -> list[int]:
-        """The same by a look at all tasks that wait, page by page: none of those in front was tried."""
+        """Return the same by a scan of all waiting tasks, page by page: no task in front was tried."""
         query = JobQuery(queues=(self._queue,), states=(JobState.PENDING,))
         tried: list[JobId] = []
         page = self._app.search(query, limit=MAX_PAGE)
@@ -152,66 +152,68 @@ class WorkQueue:
         while page.after is not None:
             page = self._app.search(query, limit=MAX_PAGE, after=page.after)
             tried += self._select_tried(page.jobs)
-        # The newest come first. Each place is a question of its own, so only the oldest are asked about.
-        places = [self._app.client.read(partial(_find_position, job_id)) for job_id in tried[-MAX_POSITIONS:]]
-        # Further back its place is only guessed; it comes closer with each task that is done.
-        return sorted(place for place in places if place is not None and place <= MAX_CLAIM)
+        # The newest come first. Each position costs one query, so only the oldest are queried.
+        positions = [
+            self._app.client.read(partial(_find_position, job_id)) for job_id in tried[-MAX_POSITIONS:]
+        ]
+        # Further back the position is a guess; it gets better with each task that is done.
+        return sorted(position for position in positions if position is not None and position <= MAX_CLAIM)
 
     def _select_tried(self, jobs: Iterable[JobSummary]) -> list[JobId]:
         records = self._app.client.jobs([job.id for job in jobs if job.attempt])
         return [job.id for job in records if job is not None and tries(job)]
 
     def _renew_and_reload(self, jobs: Sequence[Job], visible: float) -> list[Job]:
-        """Keep tasks for as long as was asked for; those that are lost by now are left out."""
+        """Renew the leases for the visibility time-out; leave out tasks that are lost by now."""
         if not jobs:
             return []
-        kept = self._consumer.renew(jobs, lease=visible)
-        attempts = {job.id: job.attempt for job, is_kept in zip(jobs, kept, strict=True) if is_kept}
-        # Read again for the new ends of their leases.
+        renewed = self._consumer.renew(jobs, lease=visible)
+        attempts = {job.id: job.attempt for job, is_renewed in zip(jobs, renewed, strict=True) if is_renewed}
+        # Read again for the new ends of the leases.
         records = self._app.client.jobs(list(attempts))
         return [job for job in records if job is not None and job.attempt == attempts[job.id]]
 
     def _settle_others(self, jobs: Sequence[Job], max_attempts: int) -> None:
-        """Discard what was tried too often. Hand back the rest: it stood in front, or somebody was quicker
-        than we after the look, and we have taken what came next. It counts as never taken."""
+        """Discard tasks that were tried too often. Hand back the rest: tasks in front, or, if another program
+        was faster after the search, the next ones. They count as never claimed."""
         untouched = Interrupted(started=False)
-        endings: list[tuple[Job, Outcome]] = [
+        outcomes: list[tuple[Job, Outcome]] = [
             (job, _exhausted_outcome(tries(job), max_attempts) if tries(job) >= max_attempts else untouched)
             for job in jobs
         ]
-        if endings:
-            self._consumer.settle(endings)
+        if outcomes:
+            self._consumer.settle(outcomes)
 
     def get(self, task_id: str) -> WorkTask | None:
-        """The task as it is now; None if there is none."""
+        """Return the task's present state; None if there is none."""
         job = self._app.client.job(JobId(task_id))
         return None if job is None else work_task(job)
 
-    # Marks: True if the task was moved, False if it is untouched
+    # Marks: True if the state has changed, False if the task is untouched
 
     def mark_as_complete(self, task: WorkTask, result: Any = None) -> bool:
-        """PROCESSING to COMPLETED."""
+        """Mark as done: PROCESSING to COMPLETED."""
         return task.lease is not None and self._consumer.complete(task.lease, result)
 
     def mark_as_retry(self, task: WorkTask, error: BaseException | str) -> bool:
-        """PROCESSING to RETRYABLE, with the error; to DISCARDED when its attempts are used up."""
+        """Mark as failed: PROCESSING to RETRYABLE; to DISCARDED after the last attempt."""
         return task.lease is not None and self._consumer.fail(task.lease, error)
 
     def mark_as_discarded(self, task: WorkTask, error: BaseException | str = "discarded") -> bool:
-        """PROCESSING to DISCARDED."""
+        """Discard: PROCESSING to DISCARDED."""
         return task.lease is not None and self._consumer.discard(task.lease, error)
 
     def mark_as_cancelled(self, task: WorkTask | str, reason: str = "cancelled") -> bool:
-        """PENDING to CANCELLED; from no other state."""
+        """Cancel: PENDING to CANCELLED; no other state changes."""
         job_id = _id(task)
         if not self._is_in(job_id, WAITING - {JobState.RETRYING}):
             return False
-        # Claimed since that look, it is asked to stop: it may still complete, but will not be tried again.
-        [verdict] = self._app.client.cancel([job_id], reason)
-        return verdict.state is JobState.CANCELLED and verdict.applied
+        # If it was claimed after that look, it is asked to stop: it may still complete, but has no retry.
+        [result] = self._app.client.cancel([job_id], reason)
+        return result.state is JobState.CANCELLED and result.applied
 
     def mark_as_resume(self, task: WorkTask | str) -> bool:
-        """DISCARDED to PENDING, with fresh attempts."""
+        """Revive: DISCARDED to PENDING, with fresh attempts."""
         job_id = _id(task)
         return self._is_in(job_id, [JobState.DEAD]) and self._consumer.revive(job_id)
 
@@ -219,33 +221,33 @@ class WorkQueue:
         job = self._app.client.job(job_id)
         return job is not None and job.state in states
 
-    # The same under the words of work queues
+    # The same calls under the words of work queues
 
     def claim(self, visibility_timeout: float | None = None) -> WorkTask | None:
-        """Take the next task; None if there is none."""
+        """Take the next task; return None if there is none."""
         return next(iter(self.dequeue(1, visibility_timeout)), None)
 
     def heartbeat(self, task: WorkTask, visibility_timeout: float | None = None) -> bool:
-        """Keep a task for longer, counted from now; False if it is lost."""
+        """Renew the task's lease, counted from now; return False if the task is lost."""
         lease = self._visibility_of(visibility_timeout)
         return task.lease is not None and self._consumer.renew([task.lease], lease=lease)[0]
 
     def complete(self, task: WorkTask, result: Any = None) -> bool:
-        """It is done."""
+        """Mark the task as done."""
         return self.mark_as_complete(task, result)
 
     def fail(self, task: WorkTask, error: BaseException | str) -> bool:
-        """It went wrong; tried again after a delay while it has attempts."""
+        """Mark the task as failed; it is retried after a delay while it has attempts."""
         return self.mark_as_retry(task, error)
 
     def requeue_expired(self) -> int:
-        """Take back what nobody has kept visible; answers how many tasks. A dequeue does so by and by.
+        """Take back tasks whose visibility has lapsed; return how many. Each dequeue does so for some.
 
-        This acts at once and, other than a dequeue, does not hold back after a step of the store's clock.
+        This acts at once and, unlike a dequeue, does not hold back after a step of the store's clock.
         """
         return self._app.sweep()
 
-    # Inside
+    # Private
 
     def _claim_jobs(self, size: int, visibility_timeout: float | None) -> list[Job]:
         check_integer("size", size, 1, MAX_SIZE)
@@ -255,7 +257,7 @@ class WorkQueue:
         return self._visibility if seconds is None else _check_visibility("visibility_timeout", seconds)
 
     def close(self) -> None:
-        """Let go of the store. What is still held becomes visible again in its time."""
+        """Close the store. Tasks still held become visible again after their time-out."""
         self._consumer.close()
         self._app.close()
 
@@ -269,7 +271,7 @@ class WorkQueue:
 
 
 def _find_position(job_id: JobId, reader: Reader) -> int | None:
-    """Where a pending task stands, from 1 on; None if somebody has taken it meanwhile."""
+    """Return the position of a pending task, from 1 on; None if another program has claimed it."""
     position = reader.position(job_id)
     return None if position is None else position.ahead + 1
 
@@ -295,7 +297,7 @@ def _exhausted_outcome(attempts: int, max_attempts: int) -> Discarded:
 
 
 def _make_folder(url: str) -> None:
-    """The folder of the file: the usual address names one that a new project does not have."""
+    """Create the folder of the file: the default URL names one that a new project does not have."""
     parts = urlsplit(url)
     if parts.scheme != "sqlite":
         return

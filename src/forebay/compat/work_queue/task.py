@@ -1,4 +1,4 @@
-"""A row of `WorkQueue`, under the names its users know."""
+"""A row of `WorkQueue`, with the names of a task table."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ STATUSES: Final = {
 
 
 class WorkTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task: new ones need only `items`, a list of anything JSON knows. Times are milliseconds since 1970.
+    """A task. New ones need only `items`, a list of any JSON values. Times are milliseconds since 1970.
 
-    One that was dequeued carries the right to say how it ended, in `lease`. It is a value: a later look at
-    the queue gives another one.
+    A dequeued task has the right to settle it in `lease`. It is a value, and does not change: read the queue
+    again for the present state.
     """
 
     items: list[Any]
@@ -81,7 +81,7 @@ class WorkTask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> RowStatus:
-        """Its state in the words of a table of tasks."""
+        """The state in the words of a work queue."""
         return STATUSES[self.state]
 
     @property
@@ -101,7 +101,7 @@ class WorkTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_job(task: WorkTask, queue: QueueName, policy: RetryPolicy) -> NewJob:
-    """The job of a new task; raises InvalidJob or PayloadError naming what is wrong."""
+    """Return the job of a new task; raise InvalidJob or PayloadError with the name of the wrong field."""
     if type(task) is not WorkTask or type(task.items) is not list:
         raise InvalidJob(f"a task is a WorkTask with a list of items, not {task!r:.60}", field="items")
     return NewJob(
@@ -111,14 +111,14 @@ def new_job(task: WorkTask, queue: QueueName, policy: RetryPolicy) -> NewJob:
         id=JobId(task.id),
         priority=task.priority,
         run_at=task.schedule_at,
-        # Whoever dequeues it says how long it may take, by its visibility.
+        # The visibility time-out of the dequeue limits the run time.
         timeout_ms=None,
         policy=policy,
     )
 
 
 def work_task(job: Job) -> WorkTask:
-    """The record under these names."""
+    """Return the job under these names."""
     is_running = job.state is JobState.RUNNING
     return WorkTask(
         items=_items(job),
@@ -139,12 +139,12 @@ def work_task(job: Job) -> WorkTask:
 
 
 def tries(job: Job) -> int:
-    """Attempts that have come to a bad end. What was handed back unstarted counts for nothing."""
+    """Return the number of failed attempts. Claims that were handed back unstarted are not counted."""
     return job.failures + job.crashes
 
 
 def _items(job: Job) -> list[Any]:
     args, kwargs = decode_call(job.payload)
-    # A job that another program has put into this queue by its own ways is shown as what it was given.
+    # A job that another program has enqueued here without this facade is shown with the payload it has.
     is_ours = len(args) == 1 and not kwargs and isinstance(args[0], list)
     return args[0] if is_ours else [*args, *([kwargs] if kwargs else [])]
