@@ -341,7 +341,7 @@ def test_a_collector_gets_log_records(
     shown = {one["key"]: one["value"]["stringValue"] for one in second["attributes"]}
     assert shown == {
         "forebay.audit.position": "2",
-        "forebay.audit.kind": "key",
+        "forebay.audit.kind": "api_key_changed",
         "forebay.audit.actor": "ann",
         "forebay.audit.request": "r1",
     }

@@ -126,7 +126,7 @@ def test_every_command_about_keys(app_folder: Path) -> None:
     assert [key["name"] for key in json_of(app_folder, "keys", "list")["keys"]] == ["shop"]
     json_of(app_folder, "keys", "revoke", "shop", "--yes")
     assert json_of(app_folder, "keys", "show", "shop")["revoked_at"]
-    assert len(json_of(app_folder, "audit", "--kind", "key")["lines"]) == 3
+    assert len(json_of(app_folder, "audit", "--kind", "api_key_changed")["lines"]) == 3
     sent = json_of(app_folder, "audit", "export", "--once", "--to", "file:audit.jsonl")["sent"]
     assert json_of(app_folder, "audit", "verify", "--against", "audit.jsonl")["lines"] == sent
 

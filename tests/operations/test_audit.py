@@ -116,6 +116,12 @@ def test_what_a_program_does_is_told_under_its_name(actor: str | None, called: s
 
     told = app.client.read(lambda reader: audit_page(reader, AuditQuery()).entries)
 
-    assert [event.kind for _, event in told] == ["revived", "cancel", "limit", "limit", "queue"]
+    assert [event.kind for _, event in told] == [
+        "revived",
+        "cancel",
+        "limit_changed",
+        "limit_changed",
+        "queue_changed",
+    ]
     assert {event.actor for _, event in told} == {called}
     app.close()

@@ -132,21 +132,25 @@ def test_the_log_says_who_did_what_and_nothing_of_a_secret(holders: dict[str, Ho
         return found
 
     [key], [queue] = lines(request="r-1"), lines(request="r-3", queue="told")
-    assert (key["kind"], key["actor"], key["detail"]) == ("key", "admin", "created told")
+    assert (key["kind"], key["actor"], key["detail"]) == ("api_key_changed", "admin", "created told")
     assert (queue["before"], queue["after"]) == ({"default_priority": 0}, {"default_priority": 7})
     assert made.json()["token"] not in admin.ask("POST", "/v1/audit/search", {}).text
-    assert lines(actor="nobody") == lines(until="2020-01-01T00:00:00Z") == lines(kinds=["limit"]) == []
+    assert (
+        lines(actor="nobody") == lines(until="2020-01-01T00:00:00Z") == lines(kinds=["limit_changed"]) == []
+    )
 
 
 def test_the_log_comes_page_by_page(holders: dict[str, Holder]) -> None:
     admin = holders["admin"]
     for number in range(3):
         admin.ask("POST", "/v1/keys", {"name": f"page-{number}", "grants": ["view"]})
-    whole = admin.ask("POST", "/v1/audit/search", {"kinds": ["key"]}).json()
+    whole = admin.ask("POST", "/v1/audit/search", {"kinds": ["api_key_changed"]}).json()
 
     found, after = [], None
     while (
-        page := admin.ask("POST", "/v1/audit/search", {"kinds": ["key"], "limit": 2, "after": after}).json()
+        page := admin.ask(
+            "POST", "/v1/audit/search", {"kinds": ["api_key_changed"], "limit": 2, "after": after}
+        ).json()
     )["has_more"]:
         found += page["lines"]
         after = page["after"]

@@ -146,7 +146,7 @@ def test_nothing_in_a_job_names_one_of_a_hidden_queue(holders: dict[str, Holder]
 
     def told(holder: Holder, job: str) -> dict[str, bool]:
         shown = holder.ask("GET", f"/v1/jobs/{job}")
-        assert (shown.json()["state"], shown.json()["events"][0]["kind"]) == ("cancelled", "parent")
+        assert (shown.json()["state"], shown.json()["events"][0]["kind"]) == ("cancelled", "parent_failed")
         return {parent: parent in shown.text for parent in (hidden, seen)}
 
     assert [told(admin, job) for job in jobs] == [{hidden: True, seen: True}, {hidden: False, seen: True}]

@@ -29,7 +29,7 @@ def test_a_line_that_is_committed_below_one_that_is_chained_joins_behind_it(engi
         with late.transaction():
             late.execute(
                 f"insert into {engine.address.schema}.audit (kind, occurred_at, detail)"
-                " values ('key', 1, 'late')"
+                " values ('api_key_changed', 1, 'late')"
             )
             store.record_events(act("early"))
             assert store.chain_audit() == 1

@@ -52,7 +52,7 @@ insert into {s}.job_archive (
 select 'j' || i, 'default', 't', 'completed', i, i, '', 1, 0, '' from generate_series(1, {n}) i;
 insert into {s}.job_keys
 select 'default', 'idempotency', 'k' || i, 'j' || i, i from generate_series(1, {n}) i;
-insert into {s}.events (kind, occurred_at, detail) select 'note', i, '' from generate_series(1, {n}) i;
+insert into {s}.events (kind, occurred_at, detail) select 'comment', i, '' from generate_series(1, {n}) i;
 insert into {s}.queue_count_deltas (queue, state, jobs)
 select 'default', 'pending', 0 from generate_series(1, {n}) i;
 insert into {s}.dependency_outbox (job_id, event) select 'j' || i, 'completed' from generate_series(1, {n}) i;

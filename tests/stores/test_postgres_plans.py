@@ -141,7 +141,7 @@ OTHERS: Final[dict[str, dict[str, Any]]] = {
     "outbox_lock_ids": {"ids": list(HUNDRED)},
     "outbox_remove_all": {"ids": list(HUNDRED), "states": ["open"]},
     "resolve_completed": {"ids": list(HUNDRED)},
-    "audit": {"after": 150_000, "actions": '["key"]'},
+    "audit": {"after": 150_000, "actions": '["api_key_changed"]'},
     "audit_link": {"position": 100_000, "previous": "", "hash": "", "id": 200_000},
     "insert_one": {"id": "new"},
     "insert_identical": {"ids": NEW, "options": [None] * 100},

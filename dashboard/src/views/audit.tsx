@@ -8,7 +8,7 @@ import { addressOf, go, place } from "../router";
 import { Button, Empty, Field, JobLink, Page, Panel, QueueLink, Search, Table, Waiting } from "../ui";
 import type { AuditResponse } from "../types";
 
-const KINDS = ["cancel", "forced", "revived", "replayed", "amended", "deleted", "queue", "limit", "schedule", "key", "alert", "command", "swept", "refused", "held", "parent", "expired", "ramp", "dropped"];
+const KINDS = ["cancel", "force_cancelled", "revived", "replayed", "updated", "deleted", "queue_changed", "limit_changed", "schedule_changed", "api_key_changed", "alert_changed", "worker_command", "swept", "refused", "parked", "parent_failed", "expired", "gradual_revive", "dropped"];
 
 export function Audit() {
   const { query } = place.value;

@@ -27,7 +27,7 @@ export function timeline(job: JobView): Step[] {
     steps.push({ at: one.ended_at, kind: "bad", what: `attempt ${one.attempt} ${one.outcome}`, detail: `${one.error_type}: ${one.error}` });
   }
   for (const one of job.events) {
-    steps.push({ at: one.at, kind: ["refused", "swept", "forced", "expired"].includes(one.kind) ? "warn" : "", what: one.kind, detail: [one.detail, one.actor && `by ${one.actor}`].filter(Boolean).join(" ") });
+    steps.push({ at: one.at, kind: ["refused", "swept", "force_cancelled", "expired"].includes(one.kind) ? "warn" : "", what: one.kind, detail: [one.detail, one.actor && `by ${one.actor}`].filter(Boolean).join(" ") });
   }
   const told = new Set(job.attempts.map((one) => one.attempt));
   if (job.started_at && !told.has(job.attempt)) steps.push({ at: job.started_at, kind: "now", what: `attempt ${job.attempt} started`, detail: job.worker ? `by ${job.worker}` : "" });

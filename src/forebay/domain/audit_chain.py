@@ -37,8 +37,8 @@ class ChainLine(msgspec.Struct, frozen=True, kw_only=True):
 
 def hash_line(previous: ChainLink, number: int, event: Event) -> str:
     """Return the hash of the line that follows `previous`."""
-    # An older program reads a kind that it does not know as a note whose detail begins with it. No action is
-    # a note, so that both forms give one text, and programs of two releases agree about the hash.
+    # An older program reads an unknown kind as a comment whose detail begins with it. No action is a comment,
+    # so that both forms give one text, and programs of two releases agree about the hash.
     words = event.detail if event.kind is EventKind.COMMENT else f"{event.kind}: {event.detail}"
     content = (
         previous.position + 1,

@@ -29,27 +29,27 @@ class EventKind(StrEnum):
     SWEPT = "swept"  # a lease was taken over because it ran out or its worker died
     REFUSED = "refused"  # a write came from a worker that no longer held the lease
     CANCEL = "cancel"  # it was cancelled, or asked to stop
-    FORCE_CANCELLED = "forced"  # an operator took the lease away
+    FORCE_CANCELLED = "force_cancelled"  # an operator took the lease away
     REVIVED = "revived"  # a dead or cancelled job was revived
     REPLAYED = "replayed"  # an operator has enqueued it after an earlier job; `detail` names that one
-    UPDATED = "amended"  # priority, time or queue of a waiting job was changed
+    UPDATED = "updated"  # priority, time or queue of a waiting job was changed
     DELETED = "deleted"  # an operator removed it
     EXPIRED = "expired"  # it was not started in the time it was given
     DROPPED = "dropped"  # its queue was dropped by force
-    PARKED = "held"  # it was moved to a lane: a worker of its queue could not run it
-    PARENT_FAILED = "parent"  # it was cancelled, or went to the dead letters, because of a parent
-    FOLLOW_UP_SKIPPED = "unfollowed"  # a follow-up was not stored because its unique key was taken
-    QUEUE_CHANGED = "queue"  # a queue was created, configured, paused, resumed, drained or dropped
-    LIMIT_CHANGED = "limit"  # a limit was set or removed; `detail` says which
-    SCHEDULE_CHANGED = "schedule"  # a schedule was saved, paused, resumed or removed; `detail` names it
+    PARKED = "parked"  # it was moved to a lane: a worker of its queue could not run it
+    PARENT_FAILED = "parent_failed"  # it was cancelled, or went to the dead letters, because of a parent
+    FOLLOW_UP_SKIPPED = "follow_up_skipped"  # a follow-up was not stored because its unique key was taken
+    QUEUE_CHANGED = "queue_changed"  # a queue was created, configured, paused, resumed, drained or dropped
+    LIMIT_CHANGED = "limit_changed"  # a limit was set or removed; `detail` says which
+    SCHEDULE_CHANGED = "schedule_changed"  # a schedule was saved, paused, resumed or removed; see `detail`
     # An API key was created, rotated or revoked, or a session began or ended; `detail` names it.
-    API_KEY_CHANGED = "key"
+    API_KEY_CHANGED = "api_key_changed"
     # A rule or a channel was saved or removed, or an alert acknowledged; `detail` names it.
-    ALERT_CHANGED = "alert"
-    GRADUAL_REVIVE = "ramp"  # a gradual revive was started, paused, resumed or stopped, or has completed
-    WORKER_COMMAND = "command"  # a command was sent to a worker; `detail` names both
-    EVENTS_OMITTED = "more"  # stands for all further events of a job; `detail` counts them
-    COMMENT = "note"  # a remark of a program or an operator
+    ALERT_CHANGED = "alert_changed"
+    GRADUAL_REVIVE = "gradual_revive"  # a gradual revive was started, paused, resumed, stopped or completed
+    WORKER_COMMAND = "worker_command"  # a command was sent to a worker; `detail` names both
+    EVENTS_OMITTED = "events_omitted"  # stands for all further events of a job; `detail` counts them
+    COMMENT = "comment"  # a remark of a program or an operator
 
 
 # Actions of operators: these are in the audit log. The other kinds describe the life of jobs.

@@ -37,7 +37,7 @@ class OutcomeKind(StrEnum):
     DISCARDED = "discarded"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    PARKED = "held"
+    PARKED = "parked"
     LOST = "lost"
 
 

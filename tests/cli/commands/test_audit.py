@@ -26,7 +26,7 @@ def test_operators_actions_are_shown_with_what_was_before(
     assert (paused["before"], paused["after"]) == ({"state": "active"}, {"state": "paused"})
     assert (created["after"], created["actor"].startswith("cli:")) == ({"weight": 2}, True)
     assert "@" in created["actor"]
-    assert 'state: "active" -> "paused"' in call("audit", "--kind", "queue").stdout
+    assert 'state: "active" -> "paused"' in call("audit", "--kind", "queue_changed").stdout
 
 
 def test_lines_are_chosen_and_paged(store: Store) -> None:
@@ -38,7 +38,12 @@ def test_lines_are_chosen_and_paged(store: Store) -> None:
     second = answer("audit", "--limit", "2", "--after", str(first["after"]))
     assert ([line["queue"] for line in second["lines"]], second["after"]) == (["a"], None)
     assert [line["queue"] for line in answer("audit", "--queue", "b", "--since", "1h")["lines"]] == ["b"]
-    for nothing in (("--actor", "nobody"), ("--until", "1h"), ("--kind", "limit"), ("--request", "r1")):
+    for nothing in (
+        ("--actor", "nobody"),
+        ("--until", "1h"),
+        ("--kind", "limit_changed"),
+        ("--request", "r1"),
+    ):
         assert answer("audit", *nothing)["lines"] == []
 
 

@@ -14,11 +14,11 @@ more as (
   set detail = (detail::bigint + 1)::text,
       occurred_at = %(occurred_at)s
   where job_id = %(job_id)s::text
-    and kind = 'more'
+    and kind = 'events_omitted'
     and not exists (select 1 from kept)
   returning 1
 )
 insert into forebay.events (kind, occurred_at, job_id, queue, detail)
-select 'more', %(occurred_at)s, %(job_id)s::text, %(queue)s::text, '1'
+select 'events_omitted', %(occurred_at)s, %(job_id)s::text, %(queue)s::text, '1'
 where not exists (select 1 from kept)
   and not exists (select 1 from more);

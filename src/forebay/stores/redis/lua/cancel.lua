@@ -31,7 +31,7 @@ for i, id in ipairs(request.ids) do
       -- The worker is removed, so that the old lease holder's settlement is refused and not taken for a repeated one.
       header[WORKER] = false
       finish_job(job, 'dead', request.reason, false)
-      add_event('forced', job, request.actor, header[ATTEMPT], request.reason,
+      add_event('force_cancelled', job, request.actor, header[ATTEMPT], request.reason,
         changes_json({{'state', 'running', 'dead'}}))
       forced[#forced + 1] = id
     elseif not header[CANCEL_REASON] then

@@ -11,7 +11,7 @@ redis.call('HDEL', prefix .. 'limits', request.scope)
 recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
 local changes = limit_changes(cmsgpack.unpack(packed), {})
 new_events[#new_events + 1] = {
-  'limit', now, false, false, false, request.actor, 'removed ' .. request.scope, changes,
+  'limit_changed', now, false, false, false, request.actor, 'removed ' .. request.scope, changes,
 }
 needs_wakeup = true
 return finish(1)

@@ -15,7 +15,7 @@ if queue[Q_STATE] ~= 'dropped' then
   local changes = changes_json({{'state', queue[Q_STATE], 'dropped'}})
   queue[Q_STATE], queue[Q_UPDATED_AT] = 'dropped', now
   write_queue(request.name, queue)
-  new_events[#new_events + 1] = {'queue', now, false, request.name, false, request.actor, 'dropped', changes}
+  new_events[#new_events + 1] = {'queue_changed', now, false, request.name, false, request.actor, 'dropped', changes}
   needs_wakeup = true
 end
 mark_waiting_dead(request.name, request.limit)

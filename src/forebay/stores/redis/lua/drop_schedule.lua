@@ -9,6 +9,6 @@ if not known or known[S_REVISION] ~= request.revision then
 end
 delete_schedule(request.name)
 new_events[#new_events + 1] = {
-  'schedule', now, false, false, false, request.actor, 'removed ' .. request.name, request.changes,
+  'schedule_changed', now, false, false, false, request.actor, 'removed ' .. request.name, request.changes,
 }
 return finish(1)

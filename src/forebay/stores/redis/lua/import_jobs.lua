@@ -69,7 +69,7 @@ local function take_unique(job)
   if holder then
     job.header[UNIQUE_KEY] = false
     local detail = 'it came without its unique key ' .. key .. ', which ' .. holder .. ' holds'
-    add_event('note', job, false, false, detail, false)
+    add_event('comment', job, false, false, detail, false)
   else
     set_unique(queue, key, job.id)
   end

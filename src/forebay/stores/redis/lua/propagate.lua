@@ -215,7 +215,7 @@ local function resolve_edge(event, parent, name)
   elseif job.header[STATE] == 'blocked' and final_state then
     local reason = parent_reason(event, parent)
     finish_job(job, final_state, reason, false)
-    add_event('parent', job, false, false, reason)
+    add_event('parent_failed', job, false, false, reason)
   elseif job.header[STATE] == 'blocked' and new_state == MET and blocking == 0 then
     release_job(job)
   end

@@ -23,7 +23,7 @@ redis.call('HSET', prefix .. 'limits', request.scope, cmsgpack.pack(limit))
 recheck_lanes(function(scope) return scope == request.scope or string.match(scope, '^key:[^:]*') == request.scope end)
 local changes = limit_changes(old or {}, limit)
 new_events[#new_events + 1] = {
-  'limit', now, false, false, false, request.actor, 'saved ' .. request.scope, changes,
+  'limit_changed', now, false, false, false, request.actor, 'saved ' .. request.scope, changes,
 }
 needs_wakeup = true
 return finish(1)

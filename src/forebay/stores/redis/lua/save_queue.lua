@@ -20,6 +20,6 @@ if queue[Q_RESCORED_TO_SEQ] == 0 then
   redis.call('HDEL', prefix .. 'capped_scan', request.name)
 end
 write_queue(request.name, queue)
-new_events[#new_events + 1] = {'queue', now, false, request.name, false, request.actor, request.detail, request.changes}
+new_events[#new_events + 1] = {'queue_changed', now, false, request.name, false, request.actor, request.detail, request.changes}
 needs_wakeup = true
 return finish({'done', cmsgpack.pack(queue)})

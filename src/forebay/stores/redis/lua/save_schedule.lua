@@ -13,7 +13,7 @@ schedule[S_CREATED_AT] = known and known[S_CREATED_AT] or now
 schedule[S_UPDATED_AT] = now
 store_schedule(request.name, schedule)
 new_events[#new_events + 1] = {
-  'schedule', now, false, false, false, request.actor, 'saved ' .. request.name, request.changes,
+  'schedule_changed', now, false, false, false, request.actor, 'saved ' .. request.name, request.changes,
 }
 needs_wakeup = true
 return finish(1)

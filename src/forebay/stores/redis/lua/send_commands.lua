@@ -18,7 +18,7 @@ for i, command in ipairs(request.commands) do
     redis.call('ZADD', prefix .. 'command_expiry', command[7], command[1])
     redis.call('RPUSH', prefix .. 'worker_commands:' .. command[2], command[1])
     local detail = command[3] .. ' ' .. command[2]
-    new_events[#new_events + 1] = {'command', now, false, command[4], false, command[5], detail}
+    new_events[#new_events + 1] = {'worker_command', now, false, command[4], false, command[5], detail}
     needs_wakeup = true
   end
 end

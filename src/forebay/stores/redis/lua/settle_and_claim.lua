@@ -146,7 +146,7 @@ local function return_to_queue(job, settlement)
   if header[LANE] then
     local reason = settlement[E_REASON]
     local detail = reason and reason ~= '' and header[LANE] .. ': ' .. reason or header[LANE]
-    add_event('held', job, header[WORKER], header[ATTEMPT], detail)
+    add_event('parked', job, header[WORKER], header[ATTEMPT], detail)
   end
   if state == 'pending' then
     index_pending(job)
@@ -193,7 +193,7 @@ local function store_follow_ups(job, settlement)
     end
     if insert_result[2] == 0 then
       local detail = request.groups[request.group_of[follow_ups_seen]][2] .. ': key taken by ' .. insert_result[1]
-      new_events[#new_events + 1] = {'unfollowed', now, job.id, queue, attempt, worker, detail}
+      new_events[#new_events + 1] = {'follow_up_skipped', now, job.id, queue, attempt, worker, detail}
     end
   end
 end
@@ -246,7 +246,7 @@ local function park(job, lane)
   unindex_job(job)
   job.header[LANE], job.header[UPDATED_AT] = lane, now
   index_job(job)
-  add_event('held', job, worker, false, lane)
+  add_event('parked', job, worker, false, lane)
 end
 
 local function claim_job(job, queue, lease_ms)

@@ -75,5 +75,5 @@ local changes = changes_json({
   {'state', before[1], header[STATE]}, {'queue', from, target}, {'priority', before[2], header[PRIORITY]},
   {'run_at', before[3], header[RUN_AT]}
 })
-add_event('amended', job, request.actor, false, request.detail, changes)
+add_event('updated', job, request.actor, false, request.detail, changes)
 return finish({'done', header[STATE]})

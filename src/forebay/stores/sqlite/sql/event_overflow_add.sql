@@ -3,4 +3,4 @@ update forebay_events
 set detail = cast(cast(detail as integer) + 1 as text),
     occurred_at = :occurred_at
 where job_id = :job_id
-  and kind = 'more';
+  and kind = 'events_omitted';

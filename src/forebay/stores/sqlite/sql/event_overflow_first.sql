@@ -5,5 +5,5 @@ values (
     coalesce((select seq from sqlite_sequence where name = 'forebay_events'), 0),
     coalesce((select max(id) from forebay_audit), 0)
   ),
-  'more', :occurred_at, :job_id, :queue, '1'
+  'events_omitted', :occurred_at, :job_id, :queue, '1'
 );

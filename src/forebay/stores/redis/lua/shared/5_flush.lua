@@ -3,7 +3,8 @@ local MAX_EVENTS = 100
 
 -- Whether an event is an operator action. A text costs nothing in scripts that record no event.
 local function is_action(event)
-  local kinds = ' cancel forced revived replayed amended deleted queue limit schedule command key alert ramp '
+  local kinds = ' cancel force_cancelled revived replayed updated deleted queue_changed limit_changed schedule_changed'
+    .. ' worker_command api_key_changed alert_changed gradual_revive '
   return string.find(kinds, ' ' .. event[1] .. ' ', 1, true)
 end
 
@@ -27,14 +28,14 @@ local function count_omitted_event(key, event)
   local numbers = redis.call('LRANGE', key, 0, -1)
   for i, packed in ipairs(redis.call('HMGET', prefix .. 'events', unpack(numbers))) do
     local omitted = packed and cmsgpack.unpack(packed)
-    if omitted and omitted[1] == 'more' then
+    if omitted and omitted[1] == 'events_omitted' then
       omitted[2], omitted[7] = event[2], string.format('%.0f', omitted[7] + 1)
       redis.call('HSET', prefix .. 'events', numbers[i], cmsgpack.pack(omitted))
       redis.call('ZADD', prefix .. 'event_times', omitted[2], numbers[i])
       return
     end
   end
-  redis.call('RPUSH', key, write_event({'more', event[2], event[3], event[4], false, false, '1'}))
+  redis.call('RPUSH', key, write_event({'events_omitted', event[2], event[3], event[4], false, false, '1'}))
 end
 
 -- Append an event to its job's history, or count it if the job has MAX_EVENTS already.
