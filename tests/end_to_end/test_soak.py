@@ -28,7 +28,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("soak") / "findings.json"
     command = [sys.executable, "-m", "evidence.soak", "--engine", request.param, "--minutes", str(MINUTES)]
-    command += ["--pace", str(PACE)]
+    command += ["--rate", str(PACE)]
     result = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
