@@ -22,7 +22,7 @@ ForebayError
   DuplicateJob             use the job that `holder` names, or another key
   QueueFull                try later, or raise the queue's max_length
   RateLimited              try again after `retry_after` seconds
-  TooManyRequests          of a service: ask again after `retry_after` seconds
+  TooManyRequests          of a service: send the request again after `retry_after` seconds
   Unauthenticated          of a service: send a valid API key
   Forbidden                of a service: use a key with another role, or for another queue
   QueueClosed              choose another queue, or `forebay queues resume`: it is draining or was dropped
@@ -76,7 +76,7 @@ class PayloadError(InvalidJob):
 
 
 class CorruptPayload(PayloadError):
-    """The stored bytes are not what was written, or were never a payload; no handler may see them."""
+    """The stored bytes were changed, or were never a payload; they are never given to a task."""
 
 
 class NewerPayload(PayloadError):

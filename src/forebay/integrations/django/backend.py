@@ -25,7 +25,7 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ConfigError, ForebayError, StoreError
-from forebay.integrations.django.results import as_result, enqueued_at, task_of
+from forebay.integrations.django.results import as_result, enqueue_time, task_of
 from forebay.integrations.django.tasks_api import (
     backends,
     base,
@@ -157,7 +157,7 @@ class ForebayBackend(_Backend):
             task=task,
             id=handle.id,
             status=base.TaskResultStatus.READY,
-            enqueued_at=enqueued_at(handle.id),
+            enqueued_at=enqueue_time(handle.id),
             started_at=None,
             last_attempted_at=None,
             finished_at=None,

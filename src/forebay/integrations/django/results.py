@@ -37,7 +37,7 @@ def as_result(task: Any, timeline: Timeline) -> Any:
         task=task,
         id=job.id,
         status=STATUS.get(job.state, base.TaskResultStatus.READY),
-        enqueued_at=enqueued_at(job.id),
+        enqueued_at=enqueue_time(job.id),
         started_at=moment(first),
         last_attempted_at=moment(job.started_at),
         finished_at=moment(job.finished_at),
@@ -84,7 +84,7 @@ def _path_of(error: AttemptError) -> str:
     return "forebay.errors.ForebayError"
 
 
-def enqueued_at(job_id: JobId) -> datetime | None:
+def enqueue_time(job_id: JobId) -> datetime | None:
     """Return the time from the id of the job, which is known before anything is read of it."""
     try:
         return moment(ulid_created_at(job_id))
