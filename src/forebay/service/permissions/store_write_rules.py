@@ -333,7 +333,7 @@ async def write_document(access: StoreAccess, call_args: Any) -> None:
     if call_args.event is not None:
         [call_args.event] = _with_actor(access, [call_args.event])
     elif kind in PRIVATE_KINDS:
-        raise InvalidJob("a change of API keys or channels needs an audit event", field="event")
+        raise InvalidJob("a change of API keys or channels needs an event for the audit log", field="event")
 
 
 async def _set_starter(access: StoreAccess, document: Document) -> Document:

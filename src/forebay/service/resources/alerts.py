@@ -1,4 +1,4 @@
-"""What operators ask for about alerts, and administrators about their rules and channels."""
+"""Alerts, alert rules and alert channels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class AlertResource:
-    """Alerts, rules and channels."""
+    """Alerts of the store, with their rules and channels."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
@@ -39,16 +39,16 @@ class AlertResource:
     async def alerts(
         self, severity: Severity | None, acknowledged: bool | None, active: bool | None, limit: int
     ) -> AlertList:
-        """Alerts that fit, newest first."""
+        """Return matching alerts, newest first."""
         found = await self._pool.read(lambda reader: list_alerts(reader, severity, acknowledged, active))
-        return AlertList(alerts=[alert_view(one) for one in found[:limit]])
+        return AlertList(alerts=[alert_view(alert) for alert in found[:limit]])
 
     async def acknowledge(self, alert_id: str, actor: str = "") -> AlertView:
-        """Say that somebody has seen it; raises AlertNotFound."""
+        """Acknowledge an alert; raises AlertNotFound."""
         return alert_view(await self._run(lambda alerts: alerts.acknowledge(alert_id), actor))
 
     async def resolve(self, alert_id: str, actor: str = "") -> AlertView:
-        """Say that it is over; raises AlertNotFound."""
+        """Resolve an alert; raises AlertNotFound."""
         return alert_view(await self._run(lambda alerts: alerts.resolve(alert_id), actor))
 
     async def trigger(self, request: TriggerRequest, actor: str = "") -> AlertView:
@@ -64,24 +64,24 @@ class AlertResource:
     # Rules
 
     async def rules(self) -> AlertRuleList:
-        """All rules by id."""
+        """Return all rules by id."""
         found = await self._pool.read(all_rules)
         return AlertRuleList(
-            rules=[rule_view(one) for one in found.values()], metrics=dict(sorted(ALERT_METRICS.items()))
+            rules=[rule_view(rule) for rule in found.values()], metrics=dict(sorted(ALERT_METRICS.items()))
         )
 
     async def create_rule(self, request: NewRuleRequest, actor: str = "") -> AlertRuleView:
-        """Make a rule; raises IllegalTransition where there is one of this id."""
+        """Create a rule; raises IllegalTransition if there is one of this id."""
         rule = request.rule(new_id().lower() if request.id is None else request.id)
         return rule_view(await self._run(lambda alerts: alerts.save_rule(rule, is_new=True), actor))
 
     async def save_rule(self, rule_id: str, request: RuleRequest, actor: str = "") -> AlertRuleView:
-        """Make a rule, or say what the one of this id is from now on."""
+        """Create a rule, or replace the one of this id."""
         rule = request.rule(rule_id)
         return rule_view(await self._run(lambda alerts: alerts.save_rule(rule), actor))
 
     async def remove_rule(self, rule_id: str, actor: str = "") -> ChangeResponse:
-        """Remove a rule, or take changes of a usual one back; raises AlertRuleNotFound."""
+        """Remove a rule, or reset a built-in one to its default; raises AlertRuleNotFound."""
 
         def remove(alerts: Alerts) -> bool:
             alerts.rule(rule_id)
@@ -92,19 +92,19 @@ class AlertResource:
     # Channels
 
     async def channels(self) -> ChannelList:
-        """All channels by name, without their secrets."""
+        """Return all channels by name, without their secrets."""
         found = await self._pool.read(list_channels)
-        return ChannelList(channels=[channel_view(one) for one in found])
+        return ChannelList(channels=[channel_view(channel) for channel in found])
 
     async def save_channel(self, name: str, request: ChannelRequest, actor: str = "") -> ChannelView:
-        """Make a channel, or say what the one of this name is from now on."""
+        """Create a channel, or replace the one of this name."""
         saved = await self._run(
             lambda alerts: alerts.save_channel(request.channel(name, alerts.channel(name))), actor
         )
         return channel_view(saved)
 
     async def remove_channel(self, name: str, actor: str = "") -> ChangeResponse:
-        """Tell nobody by it any more; whether there was one."""
+        """Remove a channel, if there is one of this name."""
         return ChangeResponse(applied=await self._run(lambda alerts: alerts.remove_channel(name), actor))
 
     async def _run(self, call: Callable[[Alerts], T], actor: str = "") -> T:

@@ -1,4 +1,4 @@
-"""What consumers ask for: jobs to run, more time, and to say how it went."""
+"""Claims of consumers: claim, stream, settle, heartbeat and extend."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EndedAttempt:
-    """An attempt that has ended: the job as it is stored, who holds it, and how it ended."""
+    """Ended attempt: the stored job, the lease holder and the outcome."""
 
     __slots__ = ("job", "outcome", "worker")
 
@@ -71,8 +71,8 @@ class EndedAttempt:
 
 
 class ClaimResource:
-    """Claim, settle and renew. Nothing is remembered here between two calls: a lease token says all, so that
-    any server can be asked about a job that another one has handed out."""
+    """Claims and settlements. A lease token identifies the attempt and its holder, so any server can settle a
+    job that another one has claimed."""
 
     def __init__(self, pool: StorePool, claim_waiters: ClaimWaiters, roll: Callable[[], float]) -> None:
         self._pool = pool
@@ -83,40 +83,38 @@ class ClaimResource:
         self._settle_batcher: WriteBatcher[EndedAttempt, bool] = WriteBatcher(self._settle_together)
 
     async def claim(self, request: ClaimRequest) -> ClaimResponse:
-        """Jobs to run; waits for some as long as the request says."""
-        kind = group_key_of(request)
-        with self._claim_waiters.presence.track(kind.queues):
-            jobs = await self._claim_waiters.claim(kind, request.limit, request.wait_seconds)
+        """Claim jobs; wait for some as long as the request allows."""
+        key = group_key_of(request)
+        with self._claim_waiters.presence.track(key.queues):
+            jobs = await self._claim_waiters.claim(key, request.limit, request.wait_seconds)
         return await self._respond(jobs)
 
     async def stream(self, request: ClaimCriteria, size: int) -> AsyncGenerator[ClaimResponse, None]:
-        """Jobs to run as they come, never more than `size` that are not settled. Raises StoreUnavailable when
-        this server stops: leases are the client's, and it goes on with another server.
+        """Yield jobs as they come, at most `size` unsettled ones at a time.
 
-        Whoever takes an answer hands it on before asking for the next one, or gives it back.
+        Raises StoreUnavailable when this server stops; leases belong to the client, which continues at
+        another server. The caller delivers each response before it asks for the next one, or gives it back.
         """
-        kind = group_key_of(request)
+        key = group_key_of(request)
         window = self._windows.open(size)
-        present = self._claim_waiters.presence.track(kind.queues)
-        present.__enter__()
+        presence = self._claim_waiters.presence.track(key.queues)
+        presence.__enter__()
         try:
             while not self._claim_waiters.is_stopped:
                 if window.room:
-                    jobs = await self._claim_waiters.claim(
-                        kind, window.room, self._claim_waiters.longest_wait
-                    )
+                    jobs = await self._claim_waiters.claim(key, window.room, self._claim_waiters.longest_wait)
                     window.add(Lease(job.id, job.attempt) for job in jobs)
                     if jobs:
                         yield await self._respond(jobs)
                 elif not await window.wait_for_change(POLL_SECONDS):
                     window.retain(await self._find_running(window.leases))
-            raise StoreUnavailable("this server stops; other servers have jobs")
+            raise StoreUnavailable("this server stops; open the stream at another server")
         finally:
             self._windows.close(window)
-            present.__exit__(None, None, None)
+            presence.__exit__(None, None, None)
 
     async def _find_running(self, leases: Sequence[Lease]) -> set[Lease]:
-        """Those of these attempts that still run: another server may have heard how one ended."""
+        """Return the attempts that still run: another server may have settled some."""
         jobs = await self._pool.jobs([lease.job_id for lease in leases], with_payload=False)
         return {
             Lease(job.id, job.attempt) for job in jobs if job is not None and job.state is JobState.RUNNING
@@ -126,44 +124,44 @@ class ClaimResource:
         size = sum(len(job.payload) for job in jobs)
         try:
             return await self._pool.converter.run(size, _claim_response, jobs, self._pool.clock.now_ms())
-        except asyncio.CancelledError:  # the client has gone while its answer was made
+        except asyncio.CancelledError:  # the client has disconnected during the conversion
             await self._claim_waiters.give_back(jobs)
             raise
 
-    async def give_back(self, answer: ClaimResponse) -> None:
-        """Hand back what was claimed for somebody who is gone; goes on if whoever says so is gone too."""
-        # Shielded: a call of gRPC may find out by a message that cannot be sent that its client has gone, and
-        # is cancelled for the same reason while it gives back what it has.
-        returning = asyncio.ensure_future(self._give_back(answer))
+    async def give_back(self, response: ClaimResponse) -> None:
+        """Hand back the jobs of a client that has disconnected. Continues if the caller is cancelled."""
+        # Shielded: a gRPC call notices by a failed send that its client has gone. It is cancelled for the same
+        # reason while it hands back its jobs.
+        returning = asyncio.ensure_future(self._give_back(response))
         self._returning.add(returning)
         returning.add_done_callback(self._returning.discard)
         await asyncio.shield(returning)
 
     async def stop(self) -> None:
-        """Wait until what is being handed back has been. Stopping twice is fine."""
+        """Wait until jobs in flight are handed back. May be called twice."""
         if self._returning:
             await asyncio.wait(self._returning)
 
-    async def _give_back(self, answer: ClaimResponse) -> None:
-        endings = [OutcomeRequest(id=job.id, lease=job.lease, outcome="released") for job in answer.jobs]
-        if not endings:
+    async def _give_back(self, response: ClaimResponse) -> None:
+        outcomes = [OutcomeRequest(id=job.id, lease=job.lease, outcome="released") for job in response.jobs]
+        if not outcomes:
             return
         try:
-            await self.settle(SettleRequest(outcomes=endings))
-        except StoreError as exc:  # whoever hands back has something else to say or to do
-            logger.warning("jobs that nobody is there to run wait for the end of their leases: %s", exc)
+            await self.settle(SettleRequest(outcomes=outcomes))
+        except StoreError as exc:  # the caller is handling another error already
+            logger.warning("jobs of a client that has gone wait for the end of their leases: %s", exc)
         self._claim_waiters.wake()
 
-    # Ends
+    # Settlements
 
     async def ack(self, job_id: str, request: AckRequest) -> SettleResult:
-        """The job is done; raises LeaseLost if it is somebody else's by now."""
-        ending = OutcomeRequest(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
-        return await self._settle_one(ending)
+        """Settle a completed job; raises LeaseLost if the lease is not held any more."""
+        outcome = OutcomeRequest(id=job_id, lease=request.lease, result=request.result, cost=request.cost)
+        return await self._settle_one(outcome)
 
     async def nack(self, job_id: str, request: NackRequest) -> SettleResult:
-        """The attempt failed; raises LeaseLost if the job is somebody else's by now."""
-        ending = OutcomeRequest(
+        """Settle a failed attempt; raises LeaseLost if the lease is not held any more."""
+        outcome = OutcomeRequest(
             id=job_id,
             lease=request.lease,
             outcome="failed" if request.requeue else "discarded",
@@ -172,89 +170,96 @@ class ClaimResource:
             traceback=request.traceback,
             delay_seconds=request.retry_after_seconds,
         )
-        return await self._settle_one(ending)
+        return await self._settle_one(outcome)
 
-    async def _settle_one(self, ending: OutcomeRequest) -> SettleResult:
-        outcome = await self._pool.converter.run(BODY_SIZE.get(), ending.as_outcome)
-        [job] = await self._pool.jobs([JobId(ending.id)], with_payload=False)
+    async def _settle_one(self, request: OutcomeRequest) -> SettleResult:
+        outcome = await self._pool.converter.run(BODY_SIZE.get(), request.as_outcome)
+        [job] = await self._pool.jobs([JobId(request.id)], with_payload=False)
         if job is None:
-            raise JobNotFound(f"there is no job {ending.id}")
-        if not await self._settle_batcher(_ended_attempt(job, ending, outcome)):
-            raise _lease_lost_error(ending.id)
-        return SettleResult(id=ending.id, is_kept=True)
+            raise JobNotFound(f"there is no job {request.id}")
+        if not await self._settle_batcher(_ended_attempt(job, request, outcome)):
+            raise _lease_lost_error(request.id)
+        return SettleResult(id=request.id, is_kept=True)
 
     async def settle(self, request: SettleRequest) -> SettleResponse:
-        """End many leases at once; each is answered for itself."""
-        ids = [JobId(ending.id) for ending in request.outcomes]
+        """Settle many attempts; each is answered separately."""
+        ids = [JobId(outcome.id) for outcome in request.outcomes]
         jobs = await self._pool.jobs(ids, with_payload=False)
-        ends = await self._pool.converter.run(BODY_SIZE.get(), _check_ends, jobs, request.outcomes)
-        kept = iter(await self._settle_together([one for one in ends if isinstance(one, EndedAttempt)]))
+        attempts = await self._pool.converter.run(BODY_SIZE.get(), _check_outcomes, jobs, request.outcomes)
+        valid = [attempt for attempt in attempts if isinstance(attempt, EndedAttempt)]
+        results = iter(await self._settle_together(valid))
         return SettleResponse(
             settled=[
-                _settle_result(ending.id, one if isinstance(one, ForebayError) else next(kept))
-                for ending, one in zip(request.outcomes, ends, strict=True)
+                _settle_result(outcome.id, attempt if isinstance(attempt, ForebayError) else next(results))
+                for outcome, attempt in zip(request.outcomes, attempts, strict=True)
             ]
         )
 
     async def _settle_together(self, attempts: Sequence[EndedAttempt]) -> Sequence[bool | Exception]:
-        """Whether each was kept, or StoreBusy where another transaction holds the job. Each holder by itself:
-        settlements name one."""
+        """Return for each attempt whether its outcome was stored, or StoreBusy if another transaction holds
+        the job. There is one call per holder, because a settlement names one."""
         by_worker: dict[WorkerId, list[EndedAttempt]] = defaultdict(list)
-        for one in attempts:
-            by_worker[one.worker].append(one)
+        for attempt in attempts:
+            by_worker[attempt.worker].append(attempt)
 
-        def exchange(store: Store) -> dict[WorkerId, tuple[SettleAndClaimResult, SettledJobs]]:
+        def settle(store: Store) -> dict[WorkerId, tuple[SettleAndClaimResult, SettledJobs]]:
             return {
                 worker: self._settle_for_worker(store, worker, batch) for worker, batch in by_worker.items()
             }
 
-        exchanged = await self._pool.write(exchange) if attempts else {}
-        answers = {worker: answer for worker, (answer, _) in exchanged.items()}
-        for _, written in exchanged.values():
-            self._count(written)
-        # By holder: who never held a lease is refused, and that takes nothing from who does.
-        kept = {
+        settled = await self._pool.write(settle) if attempts else {}
+        results = {worker: result for worker, (result, _) in settled.items()}
+        for _, jobs in settled.values():
+            self._count(jobs)
+        # By holder: a refusal of a client that never held the lease must not count against its holder.
+        kept_by_worker = {
             worker: iter(
-                match_kept_outcomes(one, [(end.lease, type(end.outcome)) for end in by_worker[worker]])
+                match_kept_outcomes(
+                    result, [(attempt.lease, type(attempt.outcome)) for attempt in by_worker[worker]]
+                )
             )
-            for worker, one in answers.items()
+            for worker, result in results.items()
         }
-        busy = {lease for one in answers.values() for lease in one.busy}
-        found = [next(kept[one.worker]) for one in attempts]
-        # Not what was refused: its attempt may go on in other hands. If it is over a look will find that out.
-        self._windows.remove_ended(one.lease for one, is_kept in zip(attempts, found, strict=True) if is_kept)
-        for one, is_kept in zip(attempts, found, strict=True):
-            if not is_kept and one.lease not in busy:
-                logger.warning("the end of attempt %d of job %s comes too late", one.job.attempt, one.job.id)
+        busy = {lease for result in results.values() for lease in result.busy}
+        kept = [next(kept_by_worker[attempt.worker]) for attempt in attempts]
+        # Without refused ones: another holder may run the attempt. The periodic check notices its end.
+        self._windows.remove_ended(
+            attempt.lease for attempt, is_kept in zip(attempts, kept, strict=True) if is_kept
+        )
+        for attempt, is_kept in zip(attempts, kept, strict=True):
+            if not is_kept and attempt.lease not in busy:
+                logger.warning(
+                    "the outcome of attempt %d of job %s comes too late", attempt.job.attempt, attempt.job.id
+                )
         return [
-            _busy_error(one.job.id) if one.lease in busy else is_kept
-            for one, is_kept in zip(attempts, found, strict=True)
+            _busy_error(attempt.job.id) if attempt.lease in busy else is_kept
+            for attempt, is_kept in zip(attempts, kept, strict=True)
         ]
 
     def _settle_for_worker(
         self, store: Store, worker: WorkerId, attempts: Sequence[EndedAttempt]
     ) -> tuple[SettleAndClaimResult, SettledJobs]:
-        jobs = {one.lease: one.job for one in attempts}
-        instead = FallbackSettlements(jobs.__getitem__, self._roll)
-        settlements = [decide(one.job, one.outcome, self._roll()) for one in attempts]
-        answer = settle_and_claim_isolating(store, worker, settlements, fallback=instead)
-        return answer, select_newly_settled(jobs, instead.substitute(settlements), answer)
+        jobs = {attempt.lease: attempt.job for attempt in attempts}
+        fallback = FallbackSettlements(jobs.__getitem__, self._roll)
+        settlements = [decide(attempt.job, attempt.outcome, self._roll()) for attempt in attempts]
+        result = settle_and_claim_isolating(store, worker, settlements, fallback=fallback)
+        return result, select_newly_settled(jobs, fallback.substitute(settlements), result)
 
     def _count(self, settled: SettledJobs) -> None:
         self._claim_waiters.metrics.count_settled(settled)
         for job, _ in settled:
             self._claim_waiters.presence.record(job.queue)
 
-    # Time
+    # Leases
 
     async def heartbeat(self, job_id: str, request: HeartbeatRequest) -> HeartbeatResponse:
-        """The job is still worked on; raises LeaseLost if it is somebody else's by now."""
+        """Renew a lease and save progress; raises LeaseLost if the lease is not held any more."""
         token = DecodedLeaseToken.parse(request.lease)
-        note = _progress_update(job_id, token, request)
+        update = _progress_update(job_id, token, request)
 
         def renew(store: Store) -> RenewResult:
-            if note is not None:
-                store.settle_and_claim(token.worker, updates=[note])
+            if update is not None:
+                store.settle_and_claim(token.worker, updates=[update])
             return store.renew(
                 token.worker, [Lease(JobId(job_id), token.attempt)], length(request.extend_seconds)
             )
@@ -262,8 +267,8 @@ class ClaimResource:
         return await self._heartbeat_response(job_id, await self._pool.write(renew))
 
     async def extend(self, job_id: str, request: ExtendRequest) -> HeartbeatResponse:
-        """The lease ends so much later than it would have, but never later than the job allows: 24 hours
-        after its attempt has begun, unless it says otherwise."""
+        """Extend a lease, at most to the limit of the job: by default 24 hours after the start of the
+        attempt."""
         token = DecodedLeaseToken.parse(request.lease)
         job, now = await self._load_job(job_id)
         left = max(0, (job.lease_expires_at or now) - now)
@@ -277,7 +282,7 @@ class ClaimResource:
         if not renewal.renewed or job.lease_expires_at is None:
             raise _lease_lost_error(job_id)
         self._claim_waiters.presence.record(job.queue)
-        cancel = next((one.reason for one in renewal.cancels if one.job_id == job_id), None)
+        cancel = next((pending.reason for pending in renewal.cancels if pending.job_id == job_id), None)
         return HeartbeatResponse(
             lease_expires_at=moment_of(job.lease_expires_at),
             heartbeat_seconds=interval(job.lease_expires_at - now),
@@ -285,17 +290,17 @@ class ClaimResource:
         )
 
     async def _load_job(self, job_id: str) -> tuple[Job, int]:
-        def look(reader: Reader) -> tuple[Job | None, int]:
+        def load(reader: Reader) -> tuple[Job | None, int]:
             return reader.jobs([JobId(job_id)], with_payload=False)[0], reader.now()
 
-        job, now = await self._pool.read_fast(look)
+        job, now = await self._pool.read_fast(load)
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
         return job, now
 
 
 def group_key_of(request: ClaimCriteria) -> ClaimGroupKey:
-    """What claims that wait together have in common."""
+    """Return the key under which claims wait together."""
     return ClaimGroupKey(
         tuple(dict.fromkeys(QueueName(name) for name in request.queues)),
         None if request.tasks is None else frozenset(request.tasks),
@@ -304,8 +309,8 @@ def group_key_of(request: ClaimCriteria) -> ClaimGroupKey:
 
 
 def _round_up(lease_ms: int | None) -> int | None:
-    """A lease of two digits, in whole seconds: each other length would be a group of claims of its own, with
-    an exchange of its own once a second."""
+    """Return a lease in whole seconds with two significant digits. Each length is a group of claims of its
+    own, which costs a settle_and_claim once a second."""
     if lease_ms is None:
         return None
     step: int = max(1_000, 10 ** (len(str(lease_ms)) - 2))
@@ -316,36 +321,36 @@ def _claim_response(jobs: Sequence[Job], now_ms: int) -> ClaimResponse:
     return ClaimResponse(jobs=[claimed_job(job, now_ms) for job in jobs])
 
 
-def _check_ends(
-    jobs: Sequence[Job | None], endings: Sequence[OutcomeRequest]
+def _check_outcomes(
+    jobs: Sequence[Job | None], requests: Sequence[OutcomeRequest]
 ) -> list[EndedAttempt | ForebayError]:
-    return [_check_end(job, ending) for job, ending in zip(jobs, endings, strict=True)]
+    return [_check_outcome(job, request) for job, request in zip(jobs, requests, strict=True)]
 
 
-def _check_end(job: Job | None, ending: OutcomeRequest) -> EndedAttempt | ForebayError:
+def _check_outcome(job: Job | None, request: OutcomeRequest) -> EndedAttempt | ForebayError:
     if job is None:
-        return JobNotFound(f"there is no job {ending.id}")
+        return JobNotFound(f"there is no job {request.id}")
     try:
-        return _ended_attempt(job, ending, ending.as_outcome())
+        return _ended_attempt(job, request, request.as_outcome())
     except ForebayError as exc:
         return exc
 
 
-def _ended_attempt(job: Job, ending: OutcomeRequest, outcome: Outcome) -> EndedAttempt:
-    token = DecodedLeaseToken.parse(ending.lease)
-    # The store compares: if this is not the attempt that runs, or not its holder, the ending is refused.
+def _ended_attempt(job: Job, request: OutcomeRequest, outcome: Outcome) -> EndedAttempt:
+    token = DecodedLeaseToken.parse(request.lease)
+    # The store's guard refuses the outcome of another attempt or another holder.
     return EndedAttempt(replace(job, attempt=token.attempt), token.worker, outcome)
 
 
-def _settle_result(job_id: str, answer: bool | Exception) -> SettleResult:
-    if answer is True:
+def _settle_result(job_id: str, result: bool | Exception) -> SettleResult:
+    if result is True:
         return SettleResult(id=job_id, is_kept=True)
-    error = answer if isinstance(answer, ForebayError) else _lease_lost_error(job_id)
+    error = result if isinstance(result, ForebayError) else _lease_lost_error(job_id)
     return SettleResult(id=job_id, is_kept=False, problem=problem_of(error))
 
 
 def _busy_error(job_id: str) -> StoreBusy:
-    return StoreBusy(f"another transaction holds job {job_id}: send its end again once that has ended")
+    return StoreBusy(f"another transaction holds job {job_id}: send its outcome again when that has ended")
 
 
 def _lease_lost_error(job_id: str) -> LeaseLost:

@@ -1,4 +1,5 @@
-"""What somebody asks who looks for a fault: what is in a queue, what became of a job, what keeps it."""
+"""Debugging: contents of queues, traces and diagnosis of jobs, thread stacks of workers, a sweep on
+request."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class DebugResource:
-    """Looks and deeds that no program needs from day to day."""
+    """Debug operations for administrators."""
 
     def __init__(self, pool: StorePool, claim_waiters: ClaimWaiters, roll: Callable[[], float]) -> None:
         self._pool = pool
@@ -61,43 +62,43 @@ class DebugResource:
     async def contents(
         self, queue: str, *, with_running: bool, with_retrying: bool, limit: int
     ) -> QueueContentsResponse:
-        """The jobs of a queue with their arguments; raises QueueNotFound."""
+        """Return jobs of a queue with their arguments; raises QueueNotFound."""
         name = QueueName(queue)
 
-        def look(reader: Reader) -> QueueContentsResponse:
+        def load(reader: Reader) -> QueueContentsResponse:
             if not reader.queues([name]):
                 raise QueueNotFound(f"there is no queue {queue}")
             return QueueContentsResponse(
                 queue=queue,
-                pending=_load_views(reader, [one.id for one in reader.peek(name, limit)]),
+                pending=_load_views(reader, [job.id for job in reader.peek(name, limit)]),
                 running=_load_in_state(reader, name, JobState.RUNNING, limit) if with_running else None,
                 retrying=_load_in_state(reader, name, JobState.RETRYING, limit) if with_retrying else None,
             )
 
-        return await self._pool.read(look)
+        return await self._pool.read(load)
 
     async def trace(self, job_id: str) -> TraceResponse:
-        """All that happened to a job, and its result; raises JobNotFound."""
+        """Return a job with its timeline and result; raises JobNotFound."""
 
-        def look(reader: Reader) -> TraceResponse:
-            timeline, shape = _load_timeline(reader, job_id)
-            return trace_response(timeline, shape)
+        def load(reader: Reader) -> TraceResponse:
+            timeline, view = _load_timeline(reader, job_id)
+            return trace_response(timeline, view)
 
-        return await self._pool.read(look)
+        return await self._pool.read(load)
 
     async def inspect(self, job_id: str) -> InspectResponse:
-        """A job, and what keeps it; raises JobNotFound."""
+        """Return a job with its diagnosis; raises JobNotFound."""
 
-        def look(reader: Reader) -> InspectResponse:
-            timeline, shape = _load_timeline(reader, job_id)
+        def load(reader: Reader) -> InspectResponse:
+            timeline, view = _load_timeline(reader, job_id)
             return InspectResponse(
-                job=shape, diagnosis=[diagnosis_view(one) for one in diagnose(reader, timeline.job)]
+                job=view, diagnosis=[diagnosis_view(item) for item in diagnose(reader, timeline.job)]
             )
 
-        return await self._pool.read(look)
+        return await self._pool.read(load)
 
     def sweep(self) -> SweepResponse:
-        """Begin to settle attempts whose lease has ended; nobody waits for the end of it."""
+        """Start to settle attempts with expired leases, without waiting for the end."""
         if self._sweeping is not None and not self._sweeping.done():
             return SweepResponse(has_begun=False)
         self._sweeping = asyncio.create_task(self._sweep(), name="forebay-sweep")
@@ -106,41 +107,42 @@ class DebugResource:
     async def _sweep(self) -> None:
         sweeper = WorkerId(new_worker_id())
         try:
-            # Batch by batch: others who write have their turn in between, and a stop need not wait for all.
+            # In batches, so that other writes run in between and a stop waits for one batch only.
             while await self._pool.write(lambda store: sweep(store, sweeper, self._roll)):
                 if not self._claim_waiters.is_running:
                     return
         except StoreError as exc:
-            logger.warning("a sweep was broken off; the duty goes on with it: %s", exc)
+            logger.warning("a sweep was aborted; maintenance continues it: %s", exc)
         self._claim_waiters.wake()
 
     async def stop(self) -> None:
-        """Let a sweep end with its batch. Stopping twice is fine."""
+        """End a running sweep after its batch. May be called twice."""
         if self._sweeping is not None:
             await asyncio.wait([self._sweeping])
 
     # Workers
 
     async def worker_state(self, worker: str, wait_seconds: float, actor: str = "") -> WorkerStateResponse:
-        """What a worker says about itself, and what its threads do, if it answers in time; raises
+        """Return the last heartbeat of a worker, and its thread stacks if it responds in time; raises
         WorkerNotFound."""
-        found, now = await self._find_worker(worker)
-        command = await self._send_command(found, CommandKind.STACKS, actor)
-        answer = await self._claim_waiters.run_unless_stopped(self._wait_for_answer(command.id, wait_seconds))
-        return WorkerStateResponse(worker=worker_view(found, now), stacks=answer)
+        info, now = await self._find_worker(worker)
+        command = await self._send_command(info, CommandKind.STACKS, actor)
+        waiting = self._wait_for_response(command.id, wait_seconds)
+        stacks = await self._claim_waiters.run_unless_stopped(waiting)
+        return WorkerStateResponse(worker=worker_view(info, now), stacks=stacks)
 
     async def signal(self, worker: str, request: SignalRequest, actor: str = "") -> SignalResponse:
-        """Ask a worker for something; raises WorkerNotFound."""
-        found, now = await self._find_worker(worker)
+        """Send a command to a worker; raises WorkerNotFound."""
+        info, now = await self._find_worker(worker)
         kind = _SIGNALS.get(request.signal)
-        sent = None if kind is None else command_view(await self._send_command(found, kind, actor))
-        return SignalResponse(worker=worker_view(found, now), command=sent)
+        command = None if kind is None else command_view(await self._send_command(info, kind, actor))
+        return SignalResponse(worker=worker_view(info, now), command=command)
 
     async def _find_worker(self, worker: str) -> tuple[WorkerInfo, int]:
-        found, now = await self._pool.read(lambda reader: (reader.workers(), reader.now()))
-        for one in found:
-            if one.id == worker:
-                return one, now
+        workers, now = await self._pool.read(lambda reader: (reader.workers(), reader.now()))
+        for info in workers:
+            if info.id == worker:
+                return info, now
         raise WorkerNotFound(f"there is no worker {worker!r:.100}")
 
     async def _send_command(self, worker: WorkerInfo, kind: CommandKind, actor: str) -> Command:
@@ -150,28 +152,28 @@ class DebugResource:
 
         return await self._pool.write(send)
 
-    async def _wait_for_answer(self, command_id: str, wait_seconds: float) -> str | None:
-        ends = self._pool.clock.monotonic() + min(wait_seconds, self._claim_waiters.longest_wait)
+    async def _wait_for_response(self, command_id: str, wait_seconds: float) -> str | None:
+        ends_at = self._pool.clock.monotonic() + min(wait_seconds, self._claim_waiters.longest_wait)
         while True:
             [command] = await self._pool.read(lambda reader: reader.commands([command_id]))
             is_answered = command is not None and command.response is not None
-            if command is None or is_answered or self._pool.clock.monotonic() >= ends:
+            if command is None or is_answered or self._pool.clock.monotonic() >= ends_at:
                 return None if command is None else command.response
             await asyncio.sleep(POLL_SECONDS)
 
 
 def _load_timeline(reader: Reader, job_id: str) -> tuple[Timeline, JobView]:
-    wanted = JobId(job_id)
-    timeline = reader.history(wanted)
+    key = JobId(job_id)
+    timeline = reader.history(key)
     if timeline is None:
         raise JobNotFound(f"there is no job {job_id}")
-    parents, dependants = reader.parents([wanted]), reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
+    parents, dependants = reader.parents([key]), reader.dependants([key], limit=DEPENDANTS_SHOWN)
     return timeline, job_view(timeline, parents, dependants)
 
 
 def _load_in_state(reader: Reader, queue: QueueName, state: JobState, limit: int) -> list[QueuedJobView]:
     page = reader.search(JobQuery(queues=(queue,), states=(state,)), limit=limit)
-    return _load_views(reader, [one.id for one in page.jobs])
+    return _load_views(reader, [job.id for job in page.jobs])
 
 
 def _load_views(reader: Reader, ids: list[JobId]) -> list[QueuedJobView]:

@@ -1,4 +1,4 @@
-"""What anybody may look at without changing it."""
+"""Reads of jobs: one job, its dependency graph, the next jobs of a queue."""
 
 from __future__ import annotations
 
@@ -26,38 +26,37 @@ QueueFilter = Callable[[QueueName], bool]
 
 
 class JobReads:
-    """Jobs as they are."""
+    """Reads of jobs that change nothing."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
 
     async def job(self, job_id: str, can_see: QueueFilter | None = None) -> JobView:
-        """A job with its attempts and what depends on it; raises JobNotFound. With `can_see` nothing in it
-        names
-        a job of a queue that it does not."""
-        wanted = JobId(job_id)
+        """Return a job with its attempts and dependants; raises JobNotFound. With `can_see`, it names no job
+        of a hidden queue."""
+        key = JobId(job_id)
 
-        def look(reader: Reader) -> JobView:
-            timeline = reader.history(wanted)
+        def load(reader: Reader) -> JobView:
+            timeline = reader.history(key)
             if timeline is None:
                 raise JobNotFound(f"there is no job {job_id}")
-            parents = reader.parents([wanted])
-            dependants = reader.dependants([wanted], limit=DEPENDANTS_SHOWN)
-            shape = job_view(timeline, parents, dependants)
-            return shape if can_see is None else redact_job(shape, _find_hidden(reader, shape, can_see))
+            parents = reader.parents([key])
+            dependants = reader.dependants([key], limit=DEPENDANTS_SHOWN)
+            view = job_view(timeline, parents, dependants)
+            return view if can_see is None else redact_job(view, _find_hidden(reader, view, can_see))
 
-        return await self._pool.read(look)
+        return await self._pool.read(load)
 
     async def graph(self, job_id: str, limit: int, can_see: QueueFilter | None = None) -> GraphView:
-        """The jobs around one that wait for each other, nearest first; raises JobNotFound. With `can_see` the
-        walk goes through no job of a queue that it does not."""
+        """Return the jobs connected with one by dependencies, nearest first; raises JobNotFound. With
+        `can_see`, the walk passes through no job of a hidden queue."""
         found = await self._pool.read(lambda reader: _walk_graph(reader, JobId(job_id), limit, can_see))
         if not found.jobs:
             raise JobNotFound(f"there is no job {job_id}")
         return found
 
     async def peek(self, queue: str, limit: int) -> PeekResponse:
-        """The jobs of a queue that would be claimed next; raises QueueNotFound."""
+        """Return the next jobs of a queue to be claimed; raises QueueNotFound."""
         name = QueueName(queue)
         found = await self._pool.read(
             lambda reader: reader.peek(name, limit) if reader.queues([name]) else None
@@ -68,28 +67,32 @@ class JobReads:
 
 
 def _find_hidden(reader: Reader, view: JobView, can_see: QueueFilter) -> set[str]:
-    """Of the jobs that one names those in queues that somebody does not see. Of one that is gone nobody can
-    say where it was."""
-    named = {one.id for one in (*view.depends_on, *view.dependants)}
+    """Return the jobs that a view names in hidden queues. A deleted job counts as hidden, because its queue
+    is not known."""
+    named = {edge.id for edge in (*view.depends_on, *view.dependants)}
     others = sorted(named | {view.parent_id or view.id} - {view.id})
-    found = reader.jobs([JobId(one) for one in others], with_payload=False)
-    return {one for one, job in zip(others, found, strict=True) if job is None or not can_see(job.queue)}
+    found = reader.jobs([JobId(job_id) for job_id in others], with_payload=False)
+    return {
+        job_id for job_id, job in zip(others, found, strict=True) if job is None or not can_see(job.queue)
+    }
 
 
 def _walk_graph(reader: Reader, root: JobId, limit: int, can_see: QueueFilter | None) -> GraphView:
     jobs: dict[JobId, Job] = {}
     edges: dict[tuple[JobId, int], Edge] = {}
-    asked, level, is_cut = {root}, [root], False
+    visited, level, is_cut = {root}, [root], False
     while level and len(jobs) < limit:
         found = reader.jobs(level[: limit - len(jobs)], with_payload=False)
-        here = {job.id: job for job in found if job is not None and (can_see is None or can_see(job.queue))}
-        jobs |= here
-        down = reader.dependants(list(here), limit=DEPENDANTS_SHOWN) if here else []
-        ties = [*reader.parents(list(here)), *down] if here else []
-        is_cut = is_cut or len(level) > len(found) or len(down) == DEPENDANTS_SHOWN
-        edges |= {(edge.child, edge.position): edge for edge in ties}
-        ends = dict.fromkeys(end for edge in ties for end in (edge.parent, edge.child))
-        level = [end for end in ends if end not in asked]
-        asked.update(level)
-    known = [edge for edge in edges.values() if edge.parent in jobs and edge.child in jobs]
-    return graph_view(map(summary_of, jobs.values()), known, is_complete=not (level or is_cut))
+        visible = {
+            job.id: job for job in found if job is not None and (can_see is None or can_see(job.queue))
+        }
+        jobs |= visible
+        dependants = reader.dependants(list(visible), limit=DEPENDANTS_SHOWN) if visible else []
+        connected = [*reader.parents(list(visible)), *dependants] if visible else []
+        is_cut = is_cut or len(level) > len(found) or len(dependants) == DEPENDANTS_SHOWN
+        edges |= {(edge.child, edge.position): edge for edge in connected}
+        neighbours = dict.fromkeys(job_id for edge in connected for job_id in (edge.parent, edge.child))
+        level = [job_id for job_id in neighbours if job_id not in visited]
+        visited.update(level)
+    inner = [edge for edge in edges.values() if edge.parent in jobs and edge.child in jobs]
+    return graph_view(map(summary_of, jobs.values()), inner, is_complete=not (level or is_cut))

@@ -1,4 +1,4 @@
-"""What producers ask for: jobs, and what came of them."""
+"""Jobs of producers: enqueue, wait, watch, result, cancel and update."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ COMPARE_BATCH: Final = 8  # jobs whose payloads, of up to a megabyte, are in mem
 
 
 class JobResource:
-    """Enqueue, look, wait, amend and cancel. Queues are not created by the way: a name that is misspelt would
-    be a queue that nobody works on, so it is refused with QueueNotFound."""
+    """Jobs as their producers use them. An enqueue creates no queue: a mistyped name would be a queue without
+    workers, so it raises QueueNotFound."""
 
     def __init__(
         self, pool: StorePool, claim_waiters: ClaimWaiters, job_reads: JobReads, requests: RequestStats
@@ -74,21 +74,23 @@ class JobResource:
     async def enqueue(
         self, request: EnqueueRequest, *, with_position: bool = False, may_raise: MayRaise | None = None
     ) -> EnqueueResponse:
-        """Store one job. Requests that come together are stored together, and answered one by one.
-        Jobs that it waits for get its priority, in queues that `may_raise` allows."""
+        """Store one job. Concurrent requests are stored together and answered separately.
+
+        Its parents inherit its priority, in queues that `may_raise` allows.
+        """
         job = await self._pool.converter.run(BODY_SIZE.get(), new_job, request)
         try:
             receipt = await self._insert_one(job, may_raise)
         except StoreBusy as exc:
-            # On the loop, so that no other request waits for the transaction that holds its key.
+            # Retries pause on the event loop, so that no other request waits for the holder of the key.
             receipt = await retry_busy_async(lambda: self._insert_one(job, may_raise), exc)
         [receipt] = await self._reject_key_conflicts([job], [receipt])
         if receipt.error is not None:
             self._requests.record_rate_limits(receipt.error)
             raise receipt.error
-        answer = _enqueue_response(job, receipt, 0)
+        response = _enqueue_response(job, receipt, 0)
         self._claim_waiters.wake({job.queue})
-        return await self._with_position(answer) if with_position else answer
+        return await self._with_position(response) if with_position else response
 
     async def _insert_one(self, job: NewJob, may_raise: MayRaise | None) -> InsertResult:
         if has_dependencies([job]):
@@ -102,7 +104,7 @@ class JobResource:
     async def enqueue_many(
         self, request: EnqueueManyRequest, *, may_raise: MayRaise | None = None
     ) -> EnqueueBatchResponse:
-        """Store jobs together, in the order given; `may_raise` as for one."""
+        """Store jobs together, in order; `may_raise` as in `enqueue`."""
         receipts: Sequence[InsertResult | ForebayError]
         if request.atomic:
             jobs = await self._pool.converter.run(BODY_SIZE.get(), new_jobs, request.jobs)
@@ -113,36 +115,36 @@ class JobResource:
                     lambda: self._insert(jobs, atomic=True, may_raise=may_raise), exc
                 )
             receipts = await self._reject_key_conflicts(jobs, stored)
-            made: list[NewJob | None] = [*jobs]
+            built: list[NewJob | None] = [*jobs]
         else:
-            made, receipts = await self._insert_valid(request.jobs, may_raise)
-        answer = EnqueueBatchResponse(accepted=[], rejected=[])
+            built, receipts = await self._insert_valid(request.jobs, may_raise)
+        response = EnqueueBatchResponse(accepted=[], rejected=[])
         errors: list[ForebayError] = []
-        for index, (job, receipt) in enumerate(zip(made, receipts, strict=True)):
+        for index, (job, receipt) in enumerate(zip(built, receipts, strict=True)):
             error = receipt if isinstance(receipt, ForebayError) else receipt.error
             if error is not None:
                 errors.append(error)
-                answer.rejected.append(RejectedJob(index=index, problem=problem_of(error)))
+                response.rejected.append(RejectedJob(index=index, problem=problem_of(error)))
             elif job is not None and isinstance(receipt, InsertResult):
-                answer.accepted.append(_enqueue_response(job, receipt, index))
+                response.accepted.append(_enqueue_response(job, receipt, index))
         self._requests.record_rate_limits(*errors)
-        self._claim_waiters.wake({job.queue for job in made if job is not None})
-        return answer
+        self._claim_waiters.wake({job.queue for job in built if job is not None})
+        return response
 
     async def _insert_valid(
         self, requests: Sequence[EnqueueRequest], may_raise: MayRaise | None
     ) -> tuple[list[NewJob | None], list[InsertResult | ForebayError]]:
-        """Store the jobs that can be; an error in the place of each of the others."""
-        made = await self._pool.converter.run(BODY_SIZE.get(), _build_jobs, requests)
-        jobs = [one for one in made if isinstance(one, NewJob)]
-        if len(jobs) < len(made) and has_dependencies(jobs):
-            # They name each other by their places, and one of these is empty.
-            error = next(one for one in made if isinstance(one, ForebayError))
+        """Store the valid jobs, and return an error in the place of each other one."""
+        built = await self._pool.converter.run(BODY_SIZE.get(), _build_jobs, requests)
+        jobs = [job for job in built if isinstance(job, NewJob)]
+        if len(jobs) < len(built) and has_dependencies(jobs):
+            # Dependencies name jobs by their index in the batch, and an invalid job has none.
+            error = next(error for error in built if isinstance(error, ForebayError))
             raise error
         inserted = await self._insert(jobs, atomic=False, may_raise=may_raise) if jobs else ()
         stored = iter(await self._reject_key_conflicts(jobs, inserted))
-        answers = [one if isinstance(one, ForebayError) else next(stored) for one in made]
-        return [one if isinstance(one, NewJob) else None for one in made], answers
+        results = [entry if isinstance(entry, ForebayError) else next(stored) for entry in built]
+        return [entry if isinstance(entry, NewJob) else None for entry in built], results
 
     async def _insert_batch(self, jobs: list[NewJob]) -> Sequence[InsertResult]:
         return await self._insert(jobs, atomic=False)
@@ -157,7 +159,7 @@ class JobResource:
             if has_dependencies(jobs):
                 return await self._insert_graph(jobs, atomic=atomic, may_raise=may_raise)
             return await self._pool.write(insert)
-        except RateLimited as exc:  # of jobs that are stored together or not at all
+        except RateLimited as exc:  # of an atomic batch
             self._requests.record_rate_limits(exc)
             raise
 
@@ -182,83 +184,92 @@ class JobResource:
     async def _reject_key_conflicts(
         self, jobs: Sequence[NewJob], receipts: Sequence[InsertResult]
     ) -> Sequence[InsertResult]:
-        """Refuse what came with the idempotency key of another job: its producer would take it for stored."""
-        compared = list(receipts)
-        repeated = [
-            (place, receipt.id)
-            for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True))
+        """Replace the receipt of a job whose idempotency key belongs to a different call, which its producer
+        would take for stored."""
+        checked = list(receipts)
+        duplicates = [
+            (index, receipt.id)
+            for index, (job, receipt) in enumerate(zip(jobs, receipts, strict=True))
             if receipt.id is not None and not receipt.is_new and job.idempotency_key is not None
         ]
-        for first in range(0, len(repeated), COMPARE_BATCH):
-            part = repeated[first : first + COMPARE_BATCH]
-            places = [place for place, _ in part]
-            found = await self._pool.jobs([job_id for _, job_id in part])
+        for first in range(0, len(duplicates), COMPARE_BATCH):
+            batch = duplicates[first : first + COMPARE_BATCH]
+            indexes = [index for index, _ in batch]
+            found = await self._pool.jobs([job_id for _, job_id in batch])
             holders = {job.id: job for job in found if job is not None}
-            some = [jobs[place] for place in places], [receipts[place] for place in places]
             size = sum(len(job.payload) for job in holders.values())
-            answers = await self._pool.converter.run(size, _refuse_conflicts, *some, holders)
-            for place, answer in zip(places, answers, strict=True):
-                compared[place] = answer
-        return compared
+            results = await self._pool.converter.run(
+                size,
+                _refuse_conflicts,
+                [jobs[index] for index in indexes],
+                [receipts[index] for index in indexes],
+                holders,
+            )
+            for index, result in zip(indexes, results, strict=True):
+                checked[index] = result
+        return checked
 
-    async def _with_position(self, answer: EnqueueResponse) -> EnqueueResponse:
-        found = await self._pool.read(lambda reader: reader.position(JobId(answer.id)))
-        if found is None:
-            return answer
+    async def _with_position(self, response: EnqueueResponse) -> EnqueueResponse:
+        position = await self._pool.read(lambda reader: reader.position(JobId(response.id)))
+        if position is None:
+            return response
         return EnqueueResponse(
-            id=answer.id,
-            queue=answer.queue,
-            state=answer.state,
-            is_duplicate=answer.is_duplicate,
-            position=found.ahead,
-            position_is_exact=found.is_exact,
-            starts_in_seconds=seconds(found.starts_in_ms),
+            id=response.id,
+            queue=response.queue,
+            state=response.state,
+            is_duplicate=response.is_duplicate,
+            position=position.ahead,
+            position_is_exact=position.is_exact,
+            starts_in_seconds=seconds(position.starts_in_ms),
         )
 
-    # What came of it
+    # Results
 
     async def wait(self, job_id: str, timeout_seconds: float, can_see: QueueFilter | None = None) -> JobView:
-        """The job when it is final, or as it is when the time is up, to somebody who `can_see` so much."""
-        with suppress(WaitTimeout):  # the answer says how it stands
-            patience = PollBackoff(min(timeout_seconds, self._claim_waiters.longest_wait))
-            await self._claim_waiters.run_unless_stopped(self._wait_until_final(JobId(job_id), patience))
+        """Return the job when it is final, or its state when the time is up, without jobs that `can_see`
+        excludes."""
+        with suppress(WaitTimeout):  # the answer has the state
+            backoff = PollBackoff(min(timeout_seconds, self._claim_waiters.longest_wait))
+            await self._claim_waiters.run_unless_stopped(self._wait_until_final(JobId(job_id), backoff))
         return await self._job_reads.job(job_id, can_see)
 
-    async def _wait_until_final(self, job_id: JobId, patience: PollBackoff) -> None:
-        """Come back when a job is final or gone; however many wait, one look is for all."""
+    async def _wait_until_final(self, job_id: JobId, backoff: PollBackoff) -> None:
+        """Wait until a job is final or deleted. All waiting requests share one poll."""
         while (job := await self._poll_batcher(job_id)) is not None and not job.is_final:
-            await asyncio.sleep(patience.next_pause(job))
+            await asyncio.sleep(backoff.next_pause(job))
 
     async def watch(self, job_id: str, can_see: QueueFilter | None = None) -> AsyncGenerator[JobView, None]:
-        """The job as it is, and again whenever something has happened to it, until it is final. Raises
-        StoreUnavailable when this server stops: another one goes on where this one has ended."""
-        [seen] = await self._pool.poll_jobs([JobId(job_id)])
-        if seen is None:
+        """Yield the job now and after each change, until it is final. Raises StoreUnavailable when this
+        server stops; the client continues at another one."""
+        [known] = await self._pool.poll_jobs([JobId(job_id)])
+        if known is None:
             raise JobNotFound(f"there is no job {job_id}")
         while True:
-            # What happens between the two looks is shown now, and once more.
-            shown = await self._job_reads.job(job_id, can_see)
-            yield shown
-            if shown.is_final:
+            # A change between the two reads is yielded now and once more.
+            view = await self._job_reads.job(job_id, can_see)
+            yield view
+            if view.is_final:
                 return
-            changed = await self._claim_waiters.run_unless_stopped(self._wait_for_change(seen))
+            changed = await self._claim_waiters.run_unless_stopped(self._wait_for_change(known))
             if changed is None:
-                raise StoreUnavailable(f"this server stops; job {job_id} can be watched at another one")
-            seen = changed
+                raise StoreUnavailable(f"this server stops; watch job {job_id} at another server")
+            known = changed
 
     async def _wait_for_change(self, known: Job) -> Job:
-        """A job when it is not what it was; raises JobNotFound."""
-        patience = PollBackoff(None)
+        """Return the job once it differs from `known`; raises JobNotFound."""
+        backoff = PollBackoff(None)
         while (job := await self._poll_batcher(known.id)) is not None:
-            if astuple(job) != astuple(known):  # records are equal when they speak of the same job
+            if astuple(job) != astuple(known):  # `==` compares only the ids of jobs
                 return job
-            await asyncio.sleep(patience.next_pause(known))
+            await asyncio.sleep(backoff.next_pause(known))
         raise JobNotFound(f"there is no job {known.id}")
 
     async def result(self, job_id: str, can_read: QueueFilter | None = None) -> ResultResponse:
-        """What a completed job has returned, masked in a queue that `can_read` excludes. Raises WaitTimeout
-        for
-        one that has not ended, JobFailed or JobCancelled for one that has ended without a result."""
+        """Return the result of a completed job, masked in a queue that `can_read` excludes.
+
+        Raises WaitTimeout for a job that has not ended, JobFailed or JobCancelled for one that has ended
+        without a result.
+        """
         [job] = await self._pool.jobs([JobId(job_id)])
         if job is None:
             raise JobNotFound(f"there is no job {job_id}")
@@ -274,7 +285,7 @@ class JobResource:
         )
 
     async def cancel(self, job_id: str, request: CancelRequest, actor: str = "") -> ActionResponse:
-        """Cancel a job that waits; ask one that runs to stop. Raises IllegalTransition for a final one."""
+        """Cancel a waiting job; ask a running one to stop. Raises IllegalTransition for a final one."""
 
         def cancel(store: Store) -> ActionResult:
             [result] = store.cancel(
@@ -289,7 +300,7 @@ class JobResource:
         return action_response(await self._pool.write(cancel))
 
     async def update_job(self, job_id: str, request: UpdateJobRequest, actor: str = "") -> ActionResponse:
-        """Change a job that waits."""
+        """Update a waiting job."""
         now_ms = await self._pool.read(lambda reader: reader.now())
         change = request.to_job_update(now_ms)
         if change.queue is not None:
@@ -327,7 +338,7 @@ def _insert_result(handle: JobHandle[object], states: Mapping[JobId, JobState]) 
 
 
 def _is_key_conflict(job: NewJob, holder: Job) -> bool:
-    """Whether the key of this job is held by one that does something else."""
+    """Return whether the idempotency key of this job belongs to a different call."""
     if job.idempotency_key is None or job.idempotency_key != holder.idempotency_key:
         return False
     return job.task != holder.task or not is_same_call(job.payload, holder.payload)
@@ -336,19 +347,19 @@ def _is_key_conflict(job: NewJob, holder: Job) -> bool:
 def _refuse_conflicts(
     jobs: Sequence[NewJob], receipts: Sequence[InsertResult], holders: Mapping[JobId, Job]
 ) -> list[InsertResult]:
-    found = list(receipts)
-    for place, (job, receipt) in enumerate(zip(jobs, receipts, strict=True)):
+    results = list(receipts)
+    for index, (job, receipt) in enumerate(zip(jobs, receipts, strict=True)):
         holder = None if receipt.id is None or receipt.is_new else holders.get(receipt.id)
         if holder is not None and _is_key_conflict(job, holder):
-            found[place] = _conflict_result(holder)
-    return found
+            results[index] = _conflict_result(holder)
+    return results
 
 
 def _conflict_result(holder: Job) -> InsertResult:
-    words = (
+    message = (
         f"job {holder.id} of queue {holder.queue} has this idempotency key, with another task or arguments"
     )
-    return InsertResult(id=None, is_new=False, error=DuplicateJob(words, holder=holder.id))
+    return InsertResult(id=None, is_new=False, error=DuplicateJob(message, holder=holder.id))
 
 
 def action_response(result: ActionResult) -> ActionResponse:

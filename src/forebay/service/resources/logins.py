@@ -1,4 +1,4 @@
-"""Logins of browsers: begin a session, end a session."""
+"""Browser logins: begin and end sessions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How browsers reach the service: at `public_url` if that is known, with `is_secure` over TLS, if only by
-    a proxy. `limits` is how long their sessions last; `openid` is a provider that logs people in too."""
+    """How browsers reach the service. `is_secure` says that they use TLS, directly or by a proxy. `limits`
+    bounds the life of sessions; `openid` is a login provider."""
 
     limits: SessionLimits = SessionLimits()
     is_secure: bool = False
@@ -30,7 +30,7 @@ class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
     openid: OpenIdSettings | None = None
 
     def provider(self, clock: Clock) -> LoginProvider | None:
-        """Return a client of the provider, if there is one; raise ConfigError where it cannot be used."""
+        """Return a client of the login provider, if there is one; raise ConfigError if it cannot be used."""
         if self.openid is None:
             return None
         try:
@@ -44,7 +44,7 @@ class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Logins:
-    """The sessions that this server begins and knows."""
+    """Sessions that this server begins, ends and checks."""
 
     def __init__(self, pool: StorePool, settings: LoginSettings) -> None:
         self._pool = pool
@@ -65,7 +65,7 @@ class Logins:
         return await self._with_sessions(begin, actor)
 
     async def end(self, session_id: str, actor: str) -> None:
-        """End a session: on this server at once, on others as soon as they read it again."""
+        """End a session: at once on this server, on others when their cache expires."""
         await self._with_sessions(lambda sessions, _: sessions.end(session_id), actor)
         self.cache.forget(session_id)
 

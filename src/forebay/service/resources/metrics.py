@@ -1,4 +1,4 @@
-"""Metrics for whoever looks: the figures of queues, and time series."""
+"""Metrics of queues, workers, requests and the store, with time series."""
 
 from __future__ import annotations
 
@@ -33,72 +33,79 @@ PEEK_LIMIT: Final = 1_000
 
 
 class MetricResource:
-    """What has happened, in figures."""
+    """Metrics of the store and of this server."""
 
     def __init__(self, pool: StorePool, requests: RequestStats) -> None:
         self._pool = pool
         self._requests = requests
 
     async def queues(self, window_seconds: float, can_see: QueueFilter) -> QueueMetricsList:
-        """All queues that somebody may see."""
+        """Return the metrics of all visible queues."""
         window_ms = length(window_seconds) or 0
 
-        def look(reader: Reader) -> list[QueueStats]:
+        def load(reader: Reader) -> list[QueueStats]:
             names = [queue.name for queue in reader.queues() if can_see(queue.name)]
             return queue_stats(reader, names, window_ms) if names else []
 
         limited = self._requests.rate_limited
         return QueueMetricsList(
             queues=[
-                queue_metrics(one, rate_limited=limited[one.queue]) for one in await self._pool.read(look)
+                queue_metrics(stats, rate_limited=limited[stats.queue])
+                for stats in await self._pool.read(load)
             ]
         )
 
     async def exposition(self, can_see: QueueFilter) -> str:
-        """All metrics of the queues that somebody may see, as Prometheus reads them."""
+        """Return all metrics of the visible queues in the format of Prometheus."""
 
-        def look(reader: Reader) -> str:
+        def load(reader: Reader) -> str:
             names = [queue.name for queue in reader.queues() if can_see(queue.name)]
-            figures = queue_stats(reader, names) if names else []
-            seen = {name: one for name, one in queue_totals(reader).items() if can_see(name)}
-            schedules = [one for one in reader.schedules() if can_see(one.definition.job.queue)]
-            workers = [one for one in reader.workers() if any(map(can_see, one.queues))]
-            return exposition(figures, seen) + worker_metrics(workers, schedules, reader.now())
+            stats = queue_stats(reader, names) if names else []
+            totals = {name: total for name, total in queue_totals(reader).items() if can_see(name)}
+            schedules = [
+                schedule for schedule in reader.schedules() if can_see(schedule.definition.job.queue)
+            ]
+            workers = [worker for worker in reader.workers() if any(map(can_see, worker.queues))]
+            return exposition(stats, totals) + worker_metrics(workers, schedules, reader.now())
 
-        return await self._pool.read(look) + request_metrics(self._requests, can_see)
+        return await self._pool.read(load) + request_metrics(self._requests, can_see)
 
     async def system(self) -> SystemMetrics:
-        """What everything takes now: workers, this server, the store."""
+        """Return the resource usage of workers, this server and the store."""
 
-        def look(reader: Reader) -> SystemMetrics:
+        def load(reader: Reader) -> SystemMetrics:
             now = reader.now()
-            alive = [one for one in reader.workers() if one.heartbeat_status(now) is not HeartbeatStatus.DEAD]
+            alive = [
+                worker
+                for worker in reader.workers()
+                if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD
+            ]
             return SystemMetrics(
                 at=moment_of(now),
                 queue_depths={name: counts.pending for name, counts in sorted(reader.counts().items())},
                 workers=len(alive),
-                workers_memory_bytes=sum(one.memory or 0 for one in alive),
-                workers_cpu_cores=sum(one.cpu or 0.0 for one in alive),
+                workers_memory_bytes=sum(worker.memory or 0 for worker in alive),
+                workers_cpu_cores=sum(worker.cpu or 0.0 for worker in alive),
                 schedules=len(all_schedules(reader)),
                 server_memory_bytes=resident_memory(),
                 server_cpu_seconds=cpu_seconds(),
                 store=store_usage_view(reader.server_usage()),
             )
 
-        return await self._pool.read(look)
+        return await self._pool.read(load)
 
     async def queue(self, name: str, window_seconds: float) -> QueueMetrics:
-        """One queue; raises QueueNotFound."""
-        wanted, window_ms = QueueName(name), length(window_seconds) or 0
+        """Return the metrics of one queue; raises QueueNotFound."""
+        queue_name, window_ms = QueueName(name), length(window_seconds) or 0
 
-        def look(reader: Reader) -> QueueStats:
-            if not reader.queues([wanted]):
+        def load(reader: Reader) -> QueueStats:
+            if not reader.queues([queue_name]):
                 raise QueueNotFound(f"there is no queue {name}")
-            [found] = queue_stats(reader, [wanted], window_ms, peeks=PEEK_LIMIT)
-            return found
+            [stats] = queue_stats(reader, [queue_name], window_ms, peeks=PEEK_LIMIT)
+            return stats
 
         limited = self._requests.rate_limited[name]
-        return queue_metrics(await self._pool.read(look), rate_limited=limited, of_one=True)
+        return queue_metrics(await self._pool.read(load), rate_limited=limited, of_one=True)
 
     async def series(
         self,
@@ -111,20 +118,20 @@ class MetricResource:
         end: datetime | None = None,
         resolution_seconds: float | None = None,
     ) -> SeriesResponse:
-        """Metrics over time, of a queue or of all that somebody may see, of a task or of all; the last hour
-        unless a time is given."""
+        """Return metrics over time: of one queue or all visible ones, of one task or all. Without times it is
+        the last hour."""
         for name in names:
             if name not in METRICS:
                 raise ConfigError(f"there is no metric {name!r:.60}; there are {', '.join(METRICS)}")
-        wanted = None if queue is None else QueueName(queue)
+        queue_name = None if queue is None else QueueName(queue)
 
-        def look(reader: Reader) -> tuple[SeriesSteps, list[list[float | None]]]:
+        def load(reader: Reader) -> tuple[SeriesSteps, list[list[float | None]]]:
             until = in_ms("end", end) or reader.now()
             since = in_ms("start", start)
             steps = steps_between(until - HOUR if since is None else since, until, length(resolution_seconds))
-            return steps, series(reader, names, steps, queue=wanted, task=task, includes=can_see)
+            return steps, series(reader, names, steps, queue=queue_name, task=task, includes=can_see)
 
-        steps, found = await self._pool.read(look)
+        steps, found = await self._pool.read(load)
         return SeriesResponse(
             start=moment_of(steps.start),
             end=moment_of(steps.end),
