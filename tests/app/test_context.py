@@ -435,7 +435,5 @@ def test_a_job_can_have_a_thousand_follow_ups(context: JobContext) -> None:
     for _ in range(1_000):
         context.follow_up(new_job())
 
-    with pytest.raises(
-        InvalidJob, match="a job can have 1,000 follow-ups; let one of them enqueue the rest"
-    ):
+    with pytest.raises(InvalidJob, match="a job can have 1,000 follow-ups; let one of them enqueue the rest"):
         context.follow_up(new_job())

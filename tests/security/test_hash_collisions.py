@@ -22,14 +22,7 @@ from forebay.payload.codec import (
     encode_tagged_result,
     is_same_call,
 )
-from forebay.payload.typed_json import (
-    MAX_BITS,
-    MAX_EQUAL_HASHES,
-    MAX_MEMBERS,
-    TypeMismatch,
-    tag,
-    untag,
-)
+from forebay.payload.typed_json import MAX_BITS, MAX_EQUAL_HASHES, MAX_MEMBERS, TypeMismatch, tag, untag
 
 MODULUS: Final = 2**61 - 1  # of the hashes of all numbers
 DEEP: Final = 40

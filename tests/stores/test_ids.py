@@ -20,15 +20,7 @@ from forebay.domain.ulid import decode_ulid, encode_ulid, ulid_created_at
 from forebay.errors import DuplicateJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import (
-    RANDOM_BITS,
-    SEQS_PER_MS,
-    IdGenerator,
-    SeqIds,
-    first_seq,
-    new_id,
-    seq_in_id,
-)
+from forebay.stores.ids import RANDOM_BITS, SEQS_PER_MS, IdGenerator, SeqIds, first_seq, new_id, seq_in_id
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
 from tests.stores.sqlite_support import problems

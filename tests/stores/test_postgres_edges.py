@@ -322,7 +322,7 @@ def test_the_id_of_a_job_whose_end_still_goes_round_is_refused_in_its_callers_tr
         store.delete([root])
     with raw() as caller:
         caller.autocommit = False
-        with pytest.raises(StoreUnavailable, match="earlier job root"):
+        with pytest.raises(StoreUnavailable, match="job id root was just deleted"):
             engine.insert_tx(caller, [new_job(id=root)])
         store.promote()
         [receipt] = engine.insert_tx(caller, [new_job(id=root)])

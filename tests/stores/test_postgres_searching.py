@@ -93,8 +93,9 @@ class Counting:
         self._statements = statements_for(connection.address.schema)
         self.read = 0
 
-    def all(self, name: str, values: Mapping[str, Any]) -> list[Any]:
-        self.read += rows_read(explained(self._session, self._statements[name].decode(), dict(values)))
+    def all(self, name: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+        statement = self._statements[name].decode()
+        self.read += rows_read(explained(self._session, statement, dict(values or {})))
         self._session.execute("deallocate looked_at")
         return self._session.execute(self._statements[name], values, binary=True).fetchall()
 

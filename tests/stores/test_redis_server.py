@@ -16,13 +16,7 @@ from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.errors import (
-    ConfigError,
-    SchemaNewer,
-    StoreError,
-    StoreUnavailable,
-    StoreUnusable,
-)
+from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

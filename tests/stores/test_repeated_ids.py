@@ -46,7 +46,8 @@ makers = [new_id, IdGenerator(), Outbox(app)._new_id]
 uuid_utils.uuid7 = lambda: uuid_utils.UUID(int=now().int - (2_000 << 80))
 
 def tell():
-    ids = [*(make() for make in makers for _ in range(3)), *(id for make in makers for id in make.create_many(3))]
+    ids = [make() for make in makers for _ in range(3)]
+    ids += [id for make in makers for id in make.create_many(3)]
     os.write(1, (" ".join([*ids, new_worker_id(), Worker(app.engine, app.registry).id]) + "\\n").encode())
 
 for _ in range(3):

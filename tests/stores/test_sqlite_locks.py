@@ -20,16 +20,7 @@ from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.paths import ANNOUNCEMENT_SECONDS, DatabasePaths
 from forebay.stores.sqlite.store import SqliteStore
-from tests.stores.sqlite_support import (
-    DEADLINE,
-    Program,
-    folder_of,
-    in_thread,
-    probe,
-    problems,
-    program,
-    raw,
-)
+from tests.stores.sqlite_support import DEADLINE, Program, folder_of, in_thread, probe, problems, program, raw
 from tests.stores.support import WORKER, new_job
 
 HOLD: Final = """

@@ -33,14 +33,7 @@ from forebay.operations.alerts.evaluation import (
     evaluate,
     trim_history,
 )
-from forebay.operations.alerts.records import (
-    ALERTS,
-    CHANNELS,
-    RULES,
-    StoredRecord,
-    all_rules,
-    audit_event,
-)
+from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.ids import new_id

@@ -43,12 +43,7 @@ from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
-from forebay.operations.maintenance_task import (
-    MaintenanceTask,
-    close_tasks,
-    notify_connected,
-    run_due_tasks,
-)
+from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.operations.settlements import (
     FallbackSettlements,

@@ -18,14 +18,7 @@ from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_int
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import MAX_STEPS, LogLine, Progress, StepResult, check_step_name
 from forebay.domain.settlement import Settlement, decide
-from forebay.errors import (
-    Cancel,
-    ConfigError,
-    InvalidJob,
-    LeaseLost,
-    NewerPayload,
-    StoreUnavailable,
-)
+from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, NewerPayload, StoreUnavailable
 from forebay.interrupts import uninterrupted
 from forebay.payload.codec import encode_result
 

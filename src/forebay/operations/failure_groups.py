@@ -7,13 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.failure_group import (
-    DEFAULT_NEWEST,
-    MAX_NEWEST,
-    FailureGrouper,
-    FailureGroups,
-    group_of,
-)
+from forebay.domain.failure_group import DEFAULT_NEWEST, MAX_NEWEST, FailureGrouper, FailureGroups, group_of
 from forebay.domain.fingerprint import may_belong_to
 from forebay.domain.job import JobSummary
 from forebay.domain.lifecycle import JobState

@@ -36,12 +36,7 @@ from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.query import MAX_PAGE, JobQuery, JobStateInfo
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreUnavailable
-from forebay.operations.failure_groups import (
-    STATES_BATCH,
-    filter_by_group,
-    load_states,
-    restrict_to_dead,
-)
+from forebay.operations.failure_groups import STATES_BATCH, filter_by_group, load_states, restrict_to_dead
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ENDED_SINCE
 from forebay.stores.contract.store import Store

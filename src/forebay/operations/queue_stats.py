@@ -24,13 +24,7 @@ from forebay.domain.metrics import (
 )
 from forebay.domain.priority_bands import count_by_band
 from forebay.domain.query import Counts
-from forebay.domain.time_series import (
-    SeriesSpan,
-    SeriesSteps,
-    metric_values,
-    series_spans,
-    span_between,
-)
+from forebay.domain.time_series import SeriesSpan, SeriesSteps, metric_values, series_spans, span_between
 from forebay.domain.worker import HeartbeatStatus
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader

@@ -19,13 +19,7 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
 from forebay.payload.blobs import BlobName, Blobs, blob_name
-from forebay.payload.codec import (
-    check_new_payload,
-    check_queue,
-    frame,
-    parse_frame,
-    unreadable_marker,
-)
+from forebay.payload.codec import check_new_payload, check_queue, frame, parse_frame, unreadable_marker
 from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.values import QueueClaim

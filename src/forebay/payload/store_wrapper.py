@@ -31,13 +31,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import DueSchedules, FireResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import (
-    BATCH,
-    ActionResult,
-    InsertResult,
-    QueueClaim,
-    SettleAndClaimResult,
-)
+from forebay.stores.contract.values import BATCH, ActionResult, InsertResult, QueueClaim, SettleAndClaimResult
 
 COLLECT_EVERY_MS: Final = 60_000
 MAX_PAGES: Final = 10  # pages of blobs per collection: the worker that runs it has jobs too

@@ -14,10 +14,7 @@ from weakref import WeakSet
 
 import uuid_utils
 
-from forebay.domain.job import (
-    JobId,
-    WorkerId,
-)
+from forebay.domain.job import JobId, WorkerId
 from forebay.domain.ulid import decode_ulid, encode_ulid, encode_ulids
 from forebay.errors import InvalidJob
 from forebay.interrupts import hold_lock

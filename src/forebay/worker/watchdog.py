@@ -8,7 +8,8 @@ from typing import Final
 from forebay.clock import Clock
 
 SILENT_SECONDS: Final = 15.0
-# A store call ends within 35 s, well or not (see docs/guide/operating-workers.md). A tick that shows no progress for
+# A store call ends within 35 s, well or not (see docs/guide/operating-workers.md). A tick that shows no
+# progress for
 # much longer is not waiting for the store, and will not end.
 HOPELESS_SECONDS: Final = 60.0
 # Some thread checks twice a second. After a gap of this length the whole process was stopped.

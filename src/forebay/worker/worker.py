@@ -50,11 +50,7 @@ from forebay.worker.slots import Slots
 from forebay.worker.status import StatusReporter, WorkerStatus, resident_memory
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervisor.standby_renewal import StandbyRenewal
-from forebay.worker.supervisor.supervised_renewal import (
-    SupervisedRenewal,
-    SupervisorLink,
-    WorkerCallbacks,
-)
+from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, SupervisorLink, WorkerCallbacks
 from forebay.worker.watchdog import Watchdog
 
 if TYPE_CHECKING:

@@ -10,13 +10,7 @@ from forebay.domain.outcome import Completed, Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import (
-    LeaseRefusal,
-    LeaseStatus,
-    PendingCancel,
-    QueueClaim,
-    RenewResult,
-)
+from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, PendingCancel, QueueClaim, RenewResult
 from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

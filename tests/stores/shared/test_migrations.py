@@ -30,7 +30,11 @@ def load(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> tuple[Migrat
 
 
 def test_they_are_read_in_the_order_of_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"0002_second": "-- min_program: 2\nx", "0003_third": "-- min_program: 1\ny", "0001_first": SCRIPT}
+    files = {
+        "0002_second": "-- min_program: 2\nx",
+        "0003_third": "-- min_program: 1\ny",
+        "0001_first": SCRIPT,
+    }
 
     found = load(monkeypatch, files)
 

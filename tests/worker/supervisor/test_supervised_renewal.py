@@ -12,13 +12,7 @@ from typing import Final
 import pytest
 
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.supervisor.channel import (
-    TO_SUPERVISOR,
-    Channel,
-    WakeUp,
-    WorkerAccepted,
-    WorkerReady,
-)
+from forebay.worker.supervisor.channel import TO_SUPERVISOR, Channel, WakeUp, WorkerAccepted, WorkerReady
 from forebay.worker.supervisor.supervised_renewal import ORPHANED
 
 DEADLINE: Final = 120.0

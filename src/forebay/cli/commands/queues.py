@@ -13,13 +13,7 @@ from forebay.cli.bulk_actions import run_on_matching
 from forebay.cli.commands.jobs import DELETABLE, delete_action
 from forebay.cli.commands.limits import format_limit, limit_json
 from forebay.cli.filters import Filter, collect_distinct, parse_pair, with_filter
-from forebay.cli.json_format import (
-    counts_json,
-    decode_arguments,
-    estimate_drain_ms,
-    queue_json,
-    summary_json,
-)
+from forebay.cli.json_format import counts_json, decode_arguments, estimate_drain_ms, queue_json, summary_json
 from forebay.cli.options import (
     DurationParam,
     QueueParam,

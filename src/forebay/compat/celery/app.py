@@ -20,13 +20,7 @@ from threading import Lock
 from typing import Any, Final, NoReturn, overload
 
 from forebay.app.app import Forebay
-from forebay.compat.celery.options import (
-    CeleryConf,
-    is_known,
-    refusal_message,
-    refuse,
-    translate_options,
-)
+from forebay.compat.celery.options import CeleryConf, is_known, refusal_message, refuse, translate_options
 from forebay.compat.celery.request import MaxRetriesExceededError, TaskRequest
 from forebay.compat.celery.result import APPS as _APPS
 from forebay.compat.celery.result import AsyncResult

@@ -21,13 +21,7 @@ from forebay.compat.celery.options import (
     refuse,
     translate_options,
 )
-from forebay.compat.celery.request import (
-    AutoRetry,
-    TaskRequest,
-    current_request,
-    run_as_job,
-    run_directly,
-)
+from forebay.compat.celery.request import AutoRetry, TaskRequest, current_request, run_as_job, run_directly
 from forebay.compat.celery.result import AsyncResult
 from forebay.errors import ConfigError
 

@@ -19,13 +19,7 @@ from forebay.integrations.importers.huey_options import (
     revocation_keys,
 )
 from forebay.integrations.importers.rq_message import NO_RETRY
-from forebay.integrations.importers.source import (
-    PAGE_SIZE,
-    ForeignJob,
-    FoundJob,
-    ImportCandidate,
-    SkippedJob,
-)
+from forebay.integrations.importers.source import PAGE_SIZE, ForeignJob, FoundJob, ImportCandidate, SkippedJob
 
 _COUNT: Final = ("select count(*) from task where ", "select count(*) from schedule where ")
 # Messages that are about to be stored elsewhere. The number of a row does not identify a message: it is used

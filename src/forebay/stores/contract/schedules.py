@@ -7,11 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from forebay.domain.schedule import (
-    Schedule,
-    ScheduleRun,
-    ScheduleRunStatus,
-)
+from forebay.domain.schedule import Schedule, ScheduleRun, ScheduleRunStatus
 from forebay.domain.schedule_runs import ScheduleAdvance
 
 

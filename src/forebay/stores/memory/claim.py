@@ -11,10 +11,7 @@ from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lane import task_lane
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.stores.contract.values import (
-    MAX_PROMOTED_PER_CALL,
-    QueueClaim,
-)
+from forebay.stores.contract.values import MAX_PROMOTED_PER_CALL, QueueClaim
 from forebay.stores.memory import fairness
 from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.job_heap import StoredJob, claim_order, is_in_time

@@ -15,10 +15,7 @@ from forebay.stores import ids as job_ids
 from forebay.stores.contract.engine import Features, Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import (
-    InsertResult,
-    OnConflict,
-)
+from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
 from forebay.stores.memory.store import MemoryStore

@@ -22,18 +22,8 @@ from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.errors import (
-    DuplicateJob,
-    ForebayError,
-    InvalidJob,
-    QueueClosed,
-    QueueNotFound,
-    StoreRefused,
-)
-from forebay.stores.contract.values import (
-    InsertResult,
-    OnConflict,
-)
+from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
+from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.memory.edges import add_edges, resolve_parents
 from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State

@@ -13,9 +13,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import OutcomeKind, Settlement, is_ready_early, is_same_end
-from forebay.stores.contract.values import (
-    LeaseRefusal,
-)
+from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.insert import insert_follow_up
 from forebay.stores.memory.job_heap import StoredJob

@@ -10,12 +10,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import JobProgress, ProgressUpdate, normalize_update
 from forebay.domain.queue import stagger_task_name
 from forebay.domain.settlement import Settlement
-from forebay.stores.contract.values import (
-    LeaseRefusal,
-    QueueClaim,
-    SettleAndClaimResult,
-    remaining_claims,
-)
+from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult, remaining_claims
 from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.claim import _claim_all
 from forebay.stores.memory.dependencies import propagate

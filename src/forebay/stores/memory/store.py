@@ -47,9 +47,7 @@ from forebay.stores.memory import (
     schedules,
     settle_and_claim,
 )
-from forebay.stores.memory import (
-    leases as leases_module,
-)
+from forebay.stores.memory import leases as leases_module
 from forebay.stores.memory.dependencies import propagate
 from forebay.stores.memory.state import State
 

@@ -12,13 +12,7 @@ import psycopg
 from forebay.domain.fairness import fairness_key_of, is_fairness_lane
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
-from forebay.domain.lane import (
-    is_limit_lane,
-    limit_fairness_lane,
-    limit_lane,
-    limit_scope_of,
-    task_lane,
-)
+from forebay.domain.lane import is_limit_lane, limit_fairness_lane, limit_lane, limit_scope_of, task_lane
 from forebay.domain.lease import Lease
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState

@@ -8,12 +8,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import (
-    EnqueueRateLimiter,
-    Throughput,
-    queue_full_error,
-    time_until_room,
-)
+from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
 from forebay.domain.history import Event, EventKind

@@ -26,11 +26,7 @@ from forebay.stores.shared.limits import (
     StoredLimit,
     bucket_conversion_params,
 )
-from forebay.stores.shared.rows import (
-    row_from_stored_limit,
-    stored_limit_from_row,
-    usage_from_row,
-)
+from forebay.stores.shared.rows import row_from_stored_limit, stored_limit_from_row, usage_from_row
 
 T = TypeVar("T")
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.progress import (
-    MAX_LINES,
-    MAX_STEPS,
-    JobProgress,
-    ProgressUpdate,
-    normalize_update,
-)
+from forebay.domain.progress import MAX_LINES, MAX_STEPS, JobProgress, ProgressUpdate, normalize_update
 from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.postgres.settle import find_refusal, lock_leases
 from forebay.stores.postgres.transaction import Transaction

@@ -18,16 +18,7 @@ from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
 from forebay.stores.contract.values import PendingCancel, QueueClaim, SettleAndClaimResult
-from forebay.stores.postgres.binary import (
-    Packed,
-    bigint,
-    bigints,
-    blobs,
-    boolean,
-    text,
-    texts,
-    uniform_texts,
-)
+from forebay.stores.postgres.binary import Packed, bigint, bigints, blobs, boolean, text, texts, uniform_texts
 from forebay.stores.postgres.claim_cursor import (
     HEAD,
     LATE_MS,

@@ -30,13 +30,7 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.postgres import (
-    admin,
-    commands,
-    dependencies,
-    maintenance,
-    partitions,
-)
+from forebay.stores.postgres import admin, commands, dependencies, maintenance, partitions
 from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary import bigint, bigints, text, texts
@@ -52,11 +46,7 @@ from forebay.stores.postgres.row_locks import apply_to_jobs, lock_failed
 from forebay.stores.postgres.schedules import PostgresScheduleStore
 from forebay.stores.postgres.schema import migrate, statements_for
 from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more_jobs
-from forebay.stores.postgres.settle_and_claim_fast import (
-    FEW_DEPENDANTS,
-    FastSettleAndClaim,
-    PartialResult,
-)
+from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier
 from forebay.stores.shared.audit_log import append_chain_rows

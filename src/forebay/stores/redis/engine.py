@@ -11,10 +11,7 @@ from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
 from forebay.stores import ids as job_ids
 from forebay.stores.contract.engine import Features
-from forebay.stores.contract.values import (
-    InsertResult,
-    OnConflict,
-)
+from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.redis.circuit_breaker import ConnectBreaker, ServerReachability
 from forebay.stores.redis.connection import Connection, RedisAddress
 from forebay.stores.redis.reader import RedisReader

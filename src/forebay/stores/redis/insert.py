@@ -8,12 +8,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from forebay.domain.backpressure import (
-    THROUGHPUT_WINDOW_MS,
-    Throughput,
-    queue_full_error,
-    rate_limited_error,
-)
+from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput, queue_full_error, rate_limited_error
 from forebay.domain.dependencies import missing_batch_parent, missing_parent
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil

@@ -16,21 +16,10 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import ProgressUpdate, normalize_update
 from forebay.domain.settlement import OutcomeKind, Settlement
-from forebay.stores.contract.values import (
-    LeaseRefusal,
-    PendingCancel,
-    QueueClaim,
-    SettleAndClaimResult,
-)
+from forebay.stores.contract.values import LeaseRefusal, PendingCancel, QueueClaim, SettleAndClaimResult
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import InsertRequest, check_reply
-from forebay.stores.redis.rows import (
-    format_log_line,
-    format_step,
-    job_from_row,
-    jobs_from_lists,
-    pack_result,
-)
+from forebay.stores.redis.rows import format_log_line, format_step, job_from_row, jobs_from_lists, pack_result
 from forebay.stores.shared.partial_calls import raise_as_lost_response
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 

@@ -16,13 +16,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.domain.worker import (
-    COMMAND_EXPIRES_MS,
-    Command,
-    CommandKind,
-    WorkerInfo,
-    truncate_answer,
-)
+from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo, truncate_answer
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.clock_readings import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
 from forebay.stores.contract.revive_options import ReviveOptions

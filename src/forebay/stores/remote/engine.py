@@ -13,10 +13,7 @@ from forebay.stores.contract.engine import Features, Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.remote.http_client import (
-    ServiceAddress,
-    ServiceClient,
-)
+from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
 from forebay.stores.remote.store import RemoteHandle, RemoteStore
 from forebay.stores.remote.wakeups import RemoteWakeups
 

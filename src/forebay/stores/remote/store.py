@@ -18,11 +18,7 @@ from forebay.domain.text import clean_text
 from forebay.errors import ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.contract.values import InsertResult, OnConflict, QueueClaim, SettleAndClaimResult
 from forebay.stores.ids import create_ids, new_id
-from forebay.stores.remote.http_client import (
-    RequestNotSent,
-    RequestTimedOut,
-    ServiceClient,
-)
+from forebay.stores.remote.http_client import RequestNotSent, RequestTimedOut, ServiceClient
 from forebay.stores.rpc import MAX_JOBS, store_methods
 
 # Calls that may be sent again when the response was lost, besides reads: the second one changes nothing and

@@ -29,12 +29,7 @@ from forebay.stores.shared.rows import json_text, worker_details_json
 from forebay.stores.sqlite.edges import reopen_edges
 from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.limits import release_slots
-from forebay.stores.sqlite.maintenance import (
-    end_waiting,
-    move_queue_to_dead,
-    remove_edges,
-    remove_history,
-)
+from forebay.stores.sqlite.maintenance import end_waiting, move_queue_to_dead, remove_edges, remove_history
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.transaction import Transaction

@@ -12,17 +12,11 @@ from forebay.domain.job import Job, UniqueUntil, WorkerId
 from forebay.domain.lane import task_lane
 from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
-from forebay.stores.contract.values import (
-    QueueClaim,
-)
+from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.limits import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate, json_text
 from forebay.stores.sqlite.fairness import SqliteFairClaim
-from forebay.stores.sqlite.limits import (
-    acquire_slots,
-    load_counters,
-    park,
-)
+from forebay.stores.sqlite.limits import acquire_slots, load_counters, park
 from forebay.stores.sqlite.transaction import Transaction
 
 Candidate: TypeAlias = Row  # a row of `candidates`: its sort key, which is two numbers, and the job

@@ -6,13 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from forebay.domain.dependencies import (
-    PROPAGATION_BATCH,
-    UNMET_STATES,
-    DependencyEvent,
-    Edge,
-    EdgeState,
-)
+from forebay.domain.dependencies import PROPAGATION_BATCH, UNMET_STATES, DependencyEvent, Edge, EdgeState
 from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
 from forebay.domain.lifecycle import JobState, is_final

@@ -12,10 +12,7 @@ from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Features
-from forebay.stores.contract.values import (
-    InsertResult,
-    OnConflict,
-)
+from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.shared.caller_transactions import check_completed
 from forebay.stores.shared.statements import load_statements
 from forebay.stores.sqlite.caller_connection import CallerConnection

@@ -7,12 +7,7 @@ from typing import Final, cast
 
 import msgspec
 
-from forebay.domain.backpressure import (
-    EnqueueRateLimiter,
-    Throughput,
-    queue_full_error,
-    time_until_room,
-)
+from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.history import Event, EventKind
@@ -21,14 +16,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.errors import (
-    DuplicateJob,
-    ForebayError,
-    InvalidJob,
-    QueueClosed,
-    QueueNotFound,
-    StoreRefused,
-)
+from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.shared.dependencies import PropagationPending
 from forebay.stores.shared.rows import json_text, new_options_text

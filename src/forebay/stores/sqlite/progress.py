@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.domain.job import WorkerId
-from forebay.domain.progress import (
-    MAX_LINES,
-    MAX_STEPS,
-    JobProgress,
-    ProgressUpdate,
-    normalize_update,
-)
+from forebay.domain.progress import MAX_LINES, MAX_STEPS, JobProgress, ProgressUpdate, normalize_update
 from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 from forebay.stores.sqlite.settle import LeaseParams, find_refusal, lease_params, relocate

@@ -19,14 +19,7 @@ from forebay.domain.rank import QueueRank, Scoring, compute_rank
 from forebay.errors import StoreError
 from forebay.stores.ids import RANDOM_BITS, SeqIds, first_seq, seq_in_id
 from forebay.stores.shared.limits import StoredLimit
-from forebay.stores.shared.rows import (
-    STATES,
-    Row,
-    changes_text,
-    json_text,
-    queue_from_row,
-    row_from_queue,
-)
+from forebay.stores.shared.rows import STATES, Row, changes_text, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256
 Values = Mapping[str, object] | tuple[object, ...]

@@ -13,13 +13,7 @@ from select import POLLIN, POLLOUT, poll
 from time import sleep
 from typing import Final
 
-from forebay.worker.executors.messages import (
-    FrameReader,
-    FromChild,
-    ToChild,
-    encode_frame,
-    from_child,
-)
+from forebay.worker.executors.messages import FrameReader, FromChild, ToChild, encode_frame, from_child
 
 BUFFER: Final = 2**18
 DYING_SECONDS: Final = 5.0
