@@ -145,7 +145,7 @@ def test_an_older_count_is_not_taken_for_a_newer_one() -> None:
 def test_every_metric_has_a_value_or_none() -> None:
     for name, metric in METRICS.items():
         assert len(metric_values(series_spans([], STEPS), name)) == len(STEPS.starts)
-        assert metric.unit in ("jobs", "ms", "share")
+        assert metric.unit in ("jobs", "ms", "ratio")
     with pytest.raises(ConfigError, match="there is no metric 'nonsense'; there are enqueued, claimed"):
         metric_values([], "nonsense")
 

@@ -88,7 +88,7 @@ METRICS: Final[Mapping[str, SeriesMetric]] = {
         for percent in (50, 95, 99)
     },
     **{f"{which}_average_ms": SeriesMetric("ms", partial(_average, which)) for which in ("wait", "run")},
-    "error_rate": SeriesMetric("share", lambda span: span.error_rate),
+    "error_rate": SeriesMetric("ratio", lambda span: span.error_rate),
     **{
         state.value: SeriesMetric("jobs", partial(_jobs, state.value))
         for state in JobState

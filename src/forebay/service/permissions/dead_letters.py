@@ -19,10 +19,7 @@ from forebay.service.schema.dead_letters import (
     GradualReviveView,
 )
 from forebay.service.schema.job_views import JobList
-from forebay.service.schema.search import (
-    BulkResponse,
-    SearchRequest,
-)
+from forebay.service.schema.search import BulkResponse, SearchRequest
 from forebay.service.service import Service
 
 

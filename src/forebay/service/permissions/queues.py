@@ -11,10 +11,7 @@ from forebay.service.schema.queues import (
     QueueSettingsRequest,
     QueueView,
 )
-from forebay.service.schema.search import (
-    BulkResponse,
-    FilterRequest,
-)
+from forebay.service.schema.search import BulkResponse, FilterRequest
 
 
 async def queues(permit: AuthorizedRequest) -> QueueList:

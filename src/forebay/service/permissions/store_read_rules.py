@@ -25,12 +25,7 @@ from forebay.payload.codec import mask_call
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.service.api_keys import KIND
 from forebay.service.auth import Caller
-from forebay.service.permissions.store_access import (
-    ResultFilter,
-    StoreAccess,
-    StoreCallRule,
-    redact_reason,
-)
+from forebay.service.permissions.store_access import ResultFilter, StoreAccess, StoreCallRule, redact_reason
 from forebay.service.sessions import KIND as SESSION
 
 PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)

@@ -130,7 +130,8 @@ class ClaimResource:
 
     async def give_back(self, response: ClaimResponse) -> None:
         """Hand back the jobs of a client that has disconnected. Continues if the caller is cancelled."""
-        # Shielded: a gRPC call notices by a failed send that its client has gone. It is cancelled for the same
+        # Shielded: a gRPC call notices by a failed send that its client has gone. It is cancelled for the
+        # same
         # reason while it hands back its jobs.
         returning = asyncio.ensure_future(self._give_back(response))
         self._returning.add(returning)

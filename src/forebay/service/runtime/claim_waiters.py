@@ -22,12 +22,7 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.operations.maintenance_task import (
-    MaintenanceTask,
-    close_tasks,
-    notify_connected,
-    run_due_tasks,
-)
+from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.payload.codec import VERSION
 from forebay.service.runtime.claim_bytes import payload_limit, read_payloads

@@ -1,4 +1,4 @@
-"""Shapes of alerts, their rules and the channels by which they are told."""
+"""Alerts, alert rules and alert channels."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _Secret = Annotated[str, Meta(max_length=MAX_SECRET)]
 
 
 class AlertView(ResponseModel, frozen=True, kw_only=True):
-    """Something that somebody should know. `source` is the queue or the task it is about, else its rule;
-    without a rule it was raised by hand. `metadata` has what the condition has seen."""
+    """Alert. `source` is its queue or task, else its rule; without a rule it was raised by hand. `metadata`
+    has the values that the condition has read."""
 
     id: str
     severity: Severity
@@ -66,7 +66,7 @@ class AlertList(ResponseModel, frozen=True, kw_only=True):
 
 
 class TriggerRequest(RequestModel, frozen=True, kw_only=True):
-    """An alert that somebody raises by hand."""
+    """Alert raised by hand."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=MAX_RULE_NAME, pattern=_LINE)]
     message: Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE, pattern=_LINE)]
@@ -75,9 +75,8 @@ class TriggerRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class RuleRequest(RequestModel, frozen=True, kw_only=True):
-    """When to raise an alert: the condition is about the last `window_seconds`, and has to hold for
-    `hold_for_seconds`. `queue` and `task` restrict it; with `each` it looks at queues, or tasks, one by
-    one."""
+    """Alert rule: its condition reads the last `window_seconds`, and must hold for `hold_for_seconds`.
+    `queue` and `task` restrict it; `per` evaluates it for each queue, or each task."""
 
     name: Annotated[str, Meta(min_length=1, max_length=MAX_RULE_NAME, pattern=_LINE)]
     condition: Annotated[str, Meta(min_length=1, max_length=MAX_CONDITION)]
@@ -91,7 +90,7 @@ class RuleRequest(RequestModel, frozen=True, kw_only=True):
     per: AlertScope | None = None
 
     def rule(self, rule_id: str) -> AlertRule:
-        """The same for the store; raises ConfigError."""
+        """Return the rule for the store; raises ConfigError."""
         return AlertRule(
             id=rule_id,
             name=self.name,
@@ -108,13 +107,13 @@ class RuleRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class NewRuleRequest(RuleRequest, frozen=True, kw_only=True):
-    """A rule that shall be made; without an `id` it is given one."""
+    """New alert rule; without an `id` it gets one."""
 
     id: Annotated[str, Meta(pattern=RULE_ID)] | None = None
 
 
 class AlertRuleView(ResponseModel, frozen=True, kw_only=True):
-    """A rule of alerts. One that `is_builtin` is always there; to remove it takes changes of it back."""
+    """Alert rule. An `is_builtin` one always exists; removing it resets it to its default."""
 
     id: str
     name: str
@@ -131,18 +130,20 @@ class AlertRuleView(ResponseModel, frozen=True, kw_only=True):
 
 
 class AlertRuleList(ResponseModel, frozen=True, kw_only=True):
-    """Rules by id, and the metrics that conditions can ask for with what they say."""
+    """Rules by id, and the metrics that conditions may use with their descriptions."""
 
     rules: list[AlertRuleView]
     metrics: dict[str, str]
 
 
 class ChannelRequest(RequestModel, frozen=True, kw_only=True):
-    """Who is told of alerts of at least this severity: an address that is called (`url`, `secret`), or people
-    who get a mail (`to`, `sender`, `host` and so on). An address that is not given stays as it is. So does a
-    secret or a password, unless the server that is told it changes: the scheme, host or port of an address,
-    or `host`, `port`, `tls` or `username`. Then it has to be given again; an empty one removes it. It may be
-    `env:NAME` or `file:PATH`, read by the process that delivers."""
+    """Receivers of alerts of at least this severity: a webhook (`url`, `secret`), or mail addresses (`to`,
+    `sender`, `host` and so on).
+
+    An address that is left out stays. So does a secret or password, unless its server changes: the scheme,
+    host or port of the URL, or `host`, `port`, `tls` or `username`. Then it must be given again; an empty one
+    removes it. It may be `env:NAME` or `file:PATH`, read by the process that delivers.
+    """
 
     kind: Literal["webhook", "email"]
     severity: Severity = Severity.INFO
@@ -158,13 +159,13 @@ class ChannelRequest(RequestModel, frozen=True, kw_only=True):
     password: _Secret | None = None
 
     def channel(self, name: str, known: Channel | None) -> Channel:
-        """The same for the store, in place of the one it knows; raises what is wrong with it."""
+        """Return the channel for the store, in place of the known one; raises its errors."""
         if self.kind == "webhook":
             return self._webhook(name, known if isinstance(known, WebhookChannel) else None)
         return self._mail(name, known if isinstance(known, MailChannel) else None)
 
     def _webhook(self, name: str, old: WebhookChannel | None) -> WebhookChannel:
-        made = WebhookChannel(
+        new = WebhookChannel(
             name=name,
             url=_require_value("url", self.url, old.url if old else None),
             secret=_require_value("secret", self.secret, old.secret if old else ""),
@@ -172,11 +173,11 @@ class ChannelRequest(RequestModel, frozen=True, kw_only=True):
             enabled=self.enabled,
         )
         if self.secret is None and old is not None:
-            _check_secret_target("secret", old.secret, old.destination, made.destination)
-        return made
+            _check_secret_target("secret", old.secret, old.destination, new.destination)
+        return new
 
     def _mail(self, name: str, old: MailChannel | None) -> MailChannel:
-        made = MailChannel(
+        new = MailChannel(
             name=name,
             to=tuple(self.to) or (old.to if old else ()),
             sender=_require_value("sender", self.sender, old.sender if old else None),
@@ -189,12 +190,12 @@ class ChannelRequest(RequestModel, frozen=True, kw_only=True):
             enabled=self.enabled,
         )
         if self.password is None and old is not None:
-            _check_secret_target("password", old.password, old.destination, made.destination)
-        return made
+            _check_secret_target("password", old.password, old.destination, new.destination)
+        return new
 
 
 class ChannelView(ResponseModel, frozen=True, kw_only=True):
-    """A channel with a mask in the place of what is secret."""
+    """Alert channel, with masks in place of secrets."""
 
     name: str
     kind: Literal["webhook", "email"]
@@ -227,7 +228,7 @@ def _require_value(name: str, value: str | None, known: str | None) -> str:
 def _check_secret_target(
     field: str, secret: str, before: tuple[object, ...], after: tuple[object, ...]
 ) -> None:
-    """Raise InvalidJob if a stored secret would go to another server: else a stolen key could have it sent to
+    """Raise InvalidJob if a stored secret would go to another server: a stolen API key could have it sent to
     any host."""
     if secret and before != after:
         raise InvalidJob(
@@ -273,7 +274,7 @@ def rule_view(rule: AlertRule) -> AlertRuleView:
 
 
 def channel_view(channel: Channel) -> ChannelView:
-    """Of a channel that is shown: see `Channel.shown`."""
+    """Return the view of a masked channel: see `Channel.public_view`."""
     own: dict[str, Any] = {name: getattr(channel, name) for name in channel.__struct_fields__}
     if isinstance(channel, MailChannel):
         return ChannelView(kind="email", **{**own, "to": list(channel.to)})

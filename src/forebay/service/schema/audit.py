@@ -23,12 +23,12 @@ from forebay.service.schema.base import (
     moment_of,
 )
 
-MAX_CHECKED: Final = 20_000  # lines: a check takes some 20 us for each, on a thread that others wait for
+MAX_CHECKED: Final = 20_000  # entries: a check takes some 20 us for each, on a thread that other reads share
 
 
 class AuditRequest(RequestModel, frozen=True, kw_only=True):
-    """Which lines are wanted: all that fit, newest first. Without `kinds` what somebody did on purpose, with
-    `everything` also what nobody did."""
+    """Filter of the audit log, newest first. Without `kinds` it returns the actions of people and programs,
+    with `all` also events that happen by themselves."""
 
     kinds: Annotated[list[EventKind], Meta(min_length=1, max_length=len(EventKind))] | None = None
     all: bool = False
@@ -42,10 +42,10 @@ class AuditRequest(RequestModel, frozen=True, kw_only=True):
     after: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
     def query(self) -> AuditQuery:
-        """The same for whoever looks; raises InvalidJob."""
-        usual = None if self.all else ACTIONS
+        """Return the query of the audit log; raises InvalidJob."""
+        default_kinds = None if self.all else ACTIONS
         return AuditQuery(
-            kinds=usual if self.kinds is None else frozenset(self.kinds),
+            kinds=default_kinds if self.kinds is None else frozenset(self.kinds),
             actor=self.actor,
             request=self.request,
             queue=self.queue,
@@ -56,7 +56,7 @@ class AuditRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class AuditEntry(ResponseModel, frozen=True, kw_only=True):
-    """Who did what. `before` and `after` say by name what it has changed."""
+    """Entry of the audit log. `before` and `after` have the changed values by name."""
 
     number: int
     at: datetime
@@ -71,7 +71,7 @@ class AuditEntry(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditResponse(ResponseModel, frozen=True, kw_only=True):
-    """Lines, newest first. `after` is where the next page begins, null at the end; a page may be short, or
+    """Entries, newest first. `after` is the start of the next page, null at the end; a page may be short, or
     even empty, and still have a next one."""
 
     lines: list[AuditEntry]
@@ -80,16 +80,16 @@ class AuditResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditCheckRequest(RequestModel, frozen=True, kw_only=True):
-    """Check the chain of the audit log: from position `after` on, at most so many lines."""
+    """Check of the chain of the audit log: from position `after` on, at most `limit` entries."""
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
     limit: Annotated[int, Meta(ge=2, le=MAX_CHECKED)] = MAX_CHECKED
 
 
 class AuditCheckResponse(ResponseModel, frozen=True, kw_only=True):
-    """What a check of the audit log has found. `lines` fit, the last one has `position` and `hash`.
-    `unchained` lines are too new to be checked. With `is_sound` false the line at
-    `flaw_position` does not fit, for this reason. Where `next_after` is set the check goes on there."""
+    """Result of a check. `lines` entries are sound; the last one has `position` and `hash`. `unchained`
+    entries are too new to be checked. With `is_sound` false the entry at `flaw_position` does not follow its
+    predecessor, for this reason. The check continues at `next_after`, if that is set."""
 
     is_sound: bool
     lines: int
@@ -141,5 +141,5 @@ def _audit_entry(number: int, event: Event) -> AuditEntry:
 
 
 def _mask_side(event: Event, side: int) -> dict[str, Any]:
-    shown: dict[str, Any] = mask({name: pair[side] for name, pair in event.changes.items()})
-    return shown
+    masked: dict[str, Any] = mask({name: pair[side] for name, pair in event.changes.items()})
+    return masked

@@ -1,4 +1,4 @@
-"""What requests and answers have in common: names with their limits, instants, problems."""
+"""Common types of requests and responses: names with their bounds, instants, problems."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LeaseToken = Annotated[
     str,
     Meta(
         pattern="^[0-9]{1,9}-[!-~]{1,100}$",
-        description="What proves that a claimed job is yours; from the answer to the claim.",
+        description="The lease of a claimed job, from the response to the claim.",
     ),
 ]
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -36,11 +36,11 @@ Values = dict[str, Any]
 
 
 class ResponseModel(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, or a part of one. Later versions may add fields, so clients must not mind those."""
+    """Response, or a part of one. Later versions may add fields, which clients must ignore."""
 
 
 class RequestModel(ResponseModel, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request, or a part of one. A name that it does not know is refused: most likely it is misspelt."""
+    """Request, or a part of one. An unknown field is refused, because most likely it is misspelt."""
 
 
 class ChangeResponse(ResponseModel, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ChangeResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class Problem(ResponseModel, frozen=True, kw_only=True, omit_defaults=True):
-    """What went wrong, as RFC 9457 has it. `code` is stable; `detail` is for people."""
+    """Problem details of RFC 9457. `code` is stable and for programs; `detail` is for people."""
 
     type: str
     title: str
@@ -63,7 +63,7 @@ class Problem(ResponseModel, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def in_ms(field: str, moment: datetime | None) -> int | None:
-    """An instant as the store has it; raises InvalidJob for one that no job can have."""
+    """Return an instant in milliseconds; raises InvalidJob for one out of range."""
     if moment is None:
         return None
     try:
@@ -76,7 +76,7 @@ def in_ms(field: str, moment: datetime | None) -> int | None:
 
 
 def at(ms: int | None) -> datetime | None:
-    """An instant of the store as it is told."""
+    """Return an instant of the store as a datetime."""
     return None if ms is None else moment_of(ms)
 
 
@@ -85,22 +85,22 @@ def moment_of(ms: int) -> datetime:
 
 
 def length(seconds: float | None) -> int | None:
-    """A length of time in milliseconds."""
+    """Return a duration in milliseconds."""
     return None if seconds is None else round(seconds * 1_000)
 
 
 def seconds(ms: int | None) -> float | None:
-    """A length of time as it is told."""
+    """Return a duration in seconds."""
     return None if ms is None else ms / 1_000
 
 
-_LOCATION: Final = re.compile(r"(?P<what>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
+_LOCATION: Final = re.compile(r"(?P<message>.*) - at `\$\.?(?P<field>.*)`\Z", re.DOTALL)
 
 
 class InvalidRequest(Exception):
-    """What is wrong with a request, and which part of it, as msgspec has it."""
+    """Request that msgspec cannot convert, with the field at fault."""
 
     def __init__(self, message: str) -> None:
         found = _LOCATION.match(message)
-        super().__init__(found["what"] if found else message)
+        super().__init__(found["message"] if found else message)
         self.field: str | None = found["field"] or None if found else None

@@ -1,4 +1,4 @@
-"""Shapes for whoever runs jobs in a program of their own."""
+"""Claims, settlements and heartbeats of consumers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LongText = Annotated[str, Meta(max_length=100_000)]
 
 
 class ClaimCriteria(RequestModel, frozen=True, kw_only=True):
-    """Which jobs are wanted: of these queues, and of these tasks if some are named."""
+    """Jobs to claim: of these queues, and of these tasks if any are named."""
 
     queues: Annotated[list[Queue], Meta(min_length=1, max_length=100)] = field(
         default_factory=lambda: ["default"]
@@ -54,15 +54,15 @@ class ClaimCriteria(RequestModel, frozen=True, kw_only=True):
 
 
 class ClaimRequest(ClaimCriteria, frozen=True, kw_only=True):
-    """Which jobs are wanted. If there is none now, the answer waits for one, up to `wait_seconds`."""
+    """Jobs to claim. If there are none, the response waits for some up to `wait_seconds`."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_BATCH_SIZE)] = 1
     wait_seconds: WaitSeconds = LONGEST_WAIT_SECONDS
 
 
 class ClaimedJob(CallView, frozen=True, kw_only=True):
-    """A job that is yours until its lease ends. Give `lease` back with every word about it: it fences answers
-    that come too late, and is no secret."""
+    """Claimed job, which is yours until its lease ends. Send `lease` with every request about it. It fences
+    late requests, and is no secret."""
 
     id: str
     lease: str
@@ -82,13 +82,13 @@ class ClaimedJob(CallView, frozen=True, kw_only=True):
 
 
 class ClaimResponse(ResponseModel, frozen=True, kw_only=True):
-    """Claimed jobs in the order in which they should run; none if none came in time."""
+    """Claimed jobs in the order in which to run them; empty if none came in time."""
 
     jobs: list[ClaimedJob]
 
 
 class AckRequest(RequestModel, frozen=True, kw_only=True):
-    """The job is done."""
+    """Completion of a job."""
 
     lease: LeaseToken
     result: Any = None
@@ -96,7 +96,7 @@ class AckRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class NackRequest(RequestModel, frozen=True, kw_only=True):
-    """The attempt failed. It is tried again by the job's policy, or after `retry_after_seconds`; without
+    """Failure of an attempt. The job is retried by its policy, or after `retry_after_seconds`; without
     `requeue` it goes to the dead letters."""
 
     lease: LeaseToken
@@ -108,8 +108,8 @@ class NackRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class HeartbeatRequest(RequestModel, frozen=True, kw_only=True):
-    """The job is still worked on: its lease is to end `extend_seconds` from now, or as its queue has it.
-    `done`, `total` and `message` tell whoever looks how far it is."""
+    """Heartbeat of a running job: its lease is renewed for `extend_seconds`, or as its queue has it. `done`,
+    `total` and `message` report progress."""
 
     lease: LeaseToken
     extend_seconds: LeaseSeconds | None = None
@@ -119,14 +119,14 @@ class HeartbeatRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class ExtendRequest(RequestModel, frozen=True, kw_only=True):
-    """The lease is to end so much later than it would."""
+    """Extension of a lease, beyond its present end."""
 
     lease: LeaseToken
     additional_seconds: Annotated[float, Meta(ge=1, le=86_400)]
 
 
 class HeartbeatResponse(ResponseModel, frozen=True, kw_only=True):
-    """The lease as it is now. `cancel` says why the job shall stop, if somebody wants that."""
+    """Renewed lease. `cancel` is the reason why the job must stop, if a cancel is pending."""
 
     lease_expires_at: datetime
     heartbeat_seconds: float
@@ -134,8 +134,8 @@ class HeartbeatResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class OutcomeRequest(RequestModel, frozen=True, kw_only=True):
-    """How one attempt ended. `released` hands the job back unstarted, and `snoozed` for later; neither counts
-    as a failure."""
+    """Outcome of one attempt. `released` hands the job back unstarted, and `snoozed` for later; neither
+    counts as a failure."""
 
     id: JobId
     lease: LeaseToken
@@ -148,7 +148,7 @@ class OutcomeRequest(RequestModel, frozen=True, kw_only=True):
     cost: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
 
     def as_outcome(self) -> Outcome:
-        """The same for whoever decides; raises PayloadError."""
+        """Return the outcome for the domain; raises PayloadError."""
         match self.outcome:
             case "completed":
                 return Completed(encode_tagged_result(self.result), cost=self.cost)
@@ -170,13 +170,13 @@ class OutcomeRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class SettleRequest(RequestModel, frozen=True, kw_only=True):
-    """How several attempts ended; each counts for itself."""
+    """Outcomes of several attempts; each counts separately."""
 
     outcomes: Annotated[list[OutcomeRequest], Meta(min_length=1, max_length=MAX_BATCH_SIZE)]
 
 
 class SettleResult(ResponseModel, frozen=True, kw_only=True):
-    """What became of one ending: kept, or why not."""
+    """Result for one outcome: whether it was stored, or the problem."""
 
     id: str
     is_kept: bool
@@ -184,13 +184,13 @@ class SettleResult(ResponseModel, frozen=True, kw_only=True):
 
 
 class SettleResponse(ResponseModel, frozen=True, kw_only=True):
-    """One answer for each ending, in order."""
+    """Results in the order of the outcomes."""
 
     settled: list[SettleResult]
 
 
 class DecodedLeaseToken(NamedTuple):
-    """What a lease token says: which attempt it is, and who holds it for the client."""
+    """Contents of a lease token: the attempt and the lease holder."""
 
     attempt: int
     worker: WorkerId
@@ -205,9 +205,9 @@ class DecodedLeaseToken(NamedTuple):
 
 
 def claimed_job(job: Job, now_ms: int) -> ClaimedJob:
-    """A job as it is handed to whoever claimed it."""
+    """Return a job as a claim returns it."""
     call = call_of(job.payload)
-    ends = job.lease_expires_at or now_ms
+    expires_at = job.lease_expires_at or now_ms
     return ClaimedJob(
         id=job.id,
         lease=str(DecodedLeaseToken(job.attempt, job.worker or WorkerId(""))),
@@ -221,8 +221,8 @@ def claimed_job(job: Job, now_ms: int) -> ClaimedJob:
         run_number=job.run_number,
         failures=job.failures,
         priority=job.priority,
-        lease_expires_at=moment_of(ends),
-        heartbeat_seconds=interval(ends - (job.started_at or now_ms)),
+        lease_expires_at=moment_of(expires_at),
+        heartbeat_seconds=interval(expires_at - (job.started_at or now_ms)),
         timeout_seconds=seconds(job.timeout_ms),
         deadline_at=at(job.deadline_at),
         metadata=job.metadata,
@@ -232,5 +232,5 @@ def claimed_job(job: Job, now_ms: int) -> ClaimedJob:
 
 
 def interval(lease_ms: int) -> float:
-    """After how many seconds to send the next heartbeat: when a third of the lease is over."""
+    """Return the seconds between heartbeats: a third of the lease."""
     return max(lease_ms, 0) / 3_000

@@ -1,4 +1,4 @@
-"""Shapes of failure groups and of ramps, by which dead letters come back in batches."""
+"""Failure groups and gradual revives of dead letters."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ from forebay.service.schema.base import RequestModel, ResponseModel, at, length,
 from forebay.service.schema.search import FilterRequest, JobFilter
 
 GroupId = Annotated[
-    str, Meta(pattern="^[0-9a-f]{16}$", description="A failure group: the fingerprint that its jobs share.")
+    str, Meta(pattern="^[0-9a-f]{16}$", description="A failure group: the fingerprint of its jobs.")
 ]
-GradualReviveName = Annotated[str, Meta(pattern="^[0-9A-Z]{1,40}$", description="The name of a ramp.")]
+GradualReviveName = Annotated[
+    str, Meta(pattern="^[0-9A-Z]{1,40}$", description="The name of a gradual revive.")
+]
 
 
 class FailureGroupsRequest(RequestModel, frozen=True, kw_only=True):
-    """Which dead letters to group; of these the newest ones are looked at."""
+    """Dead letters to group; only the `newest` are scanned."""
 
     where: JobFilter = field(default_factory=JobFilter)
     newest: Annotated[int, Meta(ge=1, le=MAX_NEWEST)] = DEFAULT_NEWEST
 
 
 class FailureGroupView(ResponseModel, frozen=True, kw_only=True):
-    """Dead letters that have died of the same. `message` is their reason without what differs from job to
-    job, `frames` are the functions of the task's own code that it came from, the innermost last."""
+    """Dead letters with the same error. `message` is their reason without the parts that differ between jobs.
+    `frames` are the functions of the task's own code in the traceback, innermost last."""
 
     id: str
     message: str
@@ -49,8 +51,8 @@ class FailureGroupView(ResponseModel, frozen=True, kw_only=True):
 
 
 class FailureGroupList(ResponseModel, frozen=True, kw_only=True):
-    """The largest groups first. So many dead letters were looked at; if not `is_whole` there are more.
-    `others` are those of groups that are not shown."""
+    """Failure groups, largest first. `jobs` is the number of scanned dead letters; without `is_complete`
+    there are more. `others` counts those of groups that are not listed."""
 
     groups: list[FailureGroupView]
     jobs: int
@@ -59,16 +61,16 @@ class FailureGroupList(ResponseModel, frozen=True, kw_only=True):
 
 
 class DeadLetterRequest(FilterRequest, frozen=True, kw_only=True):
-    """Which dead letters are meant, or those of one failure group among them. With `dry_run` nothing is
-    done."""
+    """Filter of dead letters, optionally of one failure group. `dry_run` only counts them."""
 
     group: GroupId | None = None
 
 
 class GradualReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """Dead letters to put back in batches: `first` of them, then `factor` times as many each time, at most
-    `most`, not sooner than `every_seconds` one after the other, and not before half of the last batch has
-    ended. When more than `max_failure_percent` of a batch have died again it stops."""
+    """Dead letters to revive in batches. The first batch has `initial_batch` jobs, and each next one
+    `growth_factor` times as many, up to `max_batch`. A batch starts at least `every_seconds` after the one
+    before, and when half of that has ended. The revive stops when more than `max_failure_percent` of a batch
+    have failed again."""
 
     where: JobFilter = field(default_factory=JobFilter)
     group: GroupId | None = None
@@ -79,7 +81,7 @@ class GradualReviveRequest(RequestModel, frozen=True, kw_only=True):
     max_failure_percent: Annotated[float, Meta(ge=0, le=100)] = 20
 
     def plan(self) -> GradualRevivePlan:
-        """How fast it goes."""
+        """Return the sizes and times of the batches."""
         return GradualRevivePlan(
             initial_batch=self.initial_batch,
             growth_factor=self.growth_factor,
@@ -90,8 +92,8 @@ class GradualReviveRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class GradualReviveView(ResponseModel, frozen=True, kw_only=True):
-    """How far a ramp has come. `waiting` jobs were put back and have not ended again; `refused` ones could
-    not be put back, `gone` ones were cancelled or deleted meanwhile."""
+    """Progress of a gradual revive. `waiting` jobs were revived and have not ended yet, `refused` ones could
+    not be revived, `removed` ones were cancelled or deleted meanwhile."""
 
     name: str
     state: GradualReviveState
@@ -118,13 +120,13 @@ class GradualReviveView(ResponseModel, frozen=True, kw_only=True):
 
 
 class GradualReviveList(ResponseModel, frozen=True, kw_only=True):
-    """Ramps that go on and the last ones that have ended, the newest first."""
+    """Active gradual revives and the last ended ones, newest first."""
 
     gradual_revives: list[GradualReviveView]
 
 
 def failure_group_list(groups: FailureGroups) -> FailureGroupList:
-    """Groups as they are told."""
+    """Return the view of failure groups."""
     return FailureGroupList(
         groups=[_failure_group_view(group) for group in groups.groups],
         jobs=groups.jobs,
@@ -147,29 +149,29 @@ def _failure_group_view(group: FailureGroup) -> FailureGroupView:
     )
 
 
-def gradual_revive_view(gradual_revive: GradualRevive) -> GradualReviveView:
-    """A ramp as it is told."""
+def gradual_revive_view(revive: GradualRevive) -> GradualReviveView:
+    """Return the view of a gradual revive."""
     return GradualReviveView(
-        name=gradual_revive.name,
-        state=gradual_revive.state,
-        reason=gradual_revive.reason,
-        group=gradual_revive.group,
-        queues=list(gradual_revive.query.queues),
-        initial_batch=gradual_revive.plan.initial_batch,
-        growth_factor=gradual_revive.plan.growth_factor,
-        max_batch=gradual_revive.plan.max_batch,
-        every_seconds=seconds(gradual_revive.plan.every_ms) or 0,
-        max_failure_percent=gradual_revive.plan.max_failure_percent,
-        started_at=moment_of(gradual_revive.started_at),
-        started_by=gradual_revive.started_by.partition("#")[0],
-        next_at=moment_of(gradual_revive.next_batch_at),
-        ended_at=at(gradual_revive.ended_at),
-        batches=gradual_revive.batches,
-        scanned=gradual_revive.scanned,
-        revived=gradual_revive.revived,
-        waiting=len(gradual_revive.watched),
-        completed=gradual_revive.completed_jobs,
-        failed_again=gradual_revive.dead_jobs,
-        refused=gradual_revive.refused,
-        removed=gradual_revive.removed_jobs,
+        name=revive.name,
+        state=revive.state,
+        reason=revive.reason,
+        group=revive.group,
+        queues=list(revive.query.queues),
+        initial_batch=revive.plan.initial_batch,
+        growth_factor=revive.plan.growth_factor,
+        max_batch=revive.plan.max_batch,
+        every_seconds=seconds(revive.plan.every_ms) or 0,
+        max_failure_percent=revive.plan.max_failure_percent,
+        started_at=moment_of(revive.started_at),
+        started_by=revive.started_by.partition("#")[0],
+        next_at=moment_of(revive.next_batch_at),
+        ended_at=at(revive.ended_at),
+        batches=revive.batches,
+        scanned=revive.scanned,
+        revived=revive.revived,
+        waiting=len(revive.watched),
+        completed=revive.completed_jobs,
+        failed_again=revive.dead_jobs,
+        refused=revive.refused,
+        removed=revive.removed_jobs,
     )

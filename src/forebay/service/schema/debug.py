@@ -1,4 +1,4 @@
-"""Shapes for whoever looks for a fault."""
+"""Responses of debug operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.service.schema.workers import CommandView, WorkerView
 
 
 class QueuedJobView(CallView, frozen=True, kw_only=True):
-    """A job in a queue, with its arguments; where they cannot be read, `payload_error` says why."""
+    """Job in a queue, with its arguments; `payload_error` says why they cannot be read."""
 
     id: str
     task: str
@@ -33,7 +33,7 @@ class QueuedJobView(CallView, frozen=True, kw_only=True):
 
 
 class QueueContentsResponse(ResponseModel, frozen=True, kw_only=True):
-    """What is in a queue: what comes next, what runs, what is tried again later."""
+    """Contents of a queue: next jobs, running jobs, jobs that will be retried."""
 
     queue: str
     pending: list[QueuedJobView]
@@ -42,7 +42,7 @@ class QueueContentsResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class TimelineEntryView(ResponseModel, frozen=True, kw_only=True):
-    """Something that happened to a job."""
+    """Entry in the timeline of a job."""
 
     at: datetime
     what: str
@@ -50,7 +50,7 @@ class TimelineEntryView(ResponseModel, frozen=True, kw_only=True):
 
 
 class TraceResponse(ResponseModel, frozen=True, kw_only=True):
-    """A job with its result, and all that happened to it, oldest first."""
+    """Job with its result and its timeline, oldest entry first."""
 
     job: JobView
     result: Any
@@ -59,21 +59,21 @@ class TraceResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class DiagnosisView(ResponseModel, frozen=True, kw_only=True):
-    """What keeps a job, and what helps."""
+    """Obstacle of a job, and its remedy."""
 
     what: str
     todo: str
 
 
 class InspectResponse(ResponseModel, frozen=True, kw_only=True):
-    """A job as it is stored, and what could be done about it; nothing if it is well."""
+    """Job as it is stored, with its diagnosis; empty if nothing is wrong."""
 
     job: JobView
     diagnosis: list[DiagnosisView]
 
 
 class WorkerStateResponse(ResponseModel, frozen=True, kw_only=True):
-    """What a worker has said with its last beat, and what its threads do; null if it has not said so in
+    """Worker as its last heartbeat describes it, and its thread stacks; null if it has not responded in
     time."""
 
     worker: WorkerView
@@ -81,20 +81,20 @@ class WorkerStateResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class SignalRequest(RequestModel, frozen=True, kw_only=True):
-    """What a worker shall do. `status` asks for nothing."""
+    """Signal to a worker. `status` sends nothing."""
 
     signal: Literal["status", "pause", "resume", "shutdown"]
 
 
 class SignalResponse(ResponseModel, frozen=True, kw_only=True):
-    """The worker as it was when it was asked, and what it was asked."""
+    """Worker as it was before the signal, and the command that was sent."""
 
     worker: WorkerView
     command: CommandView | None
 
 
 class SweepResponse(ResponseModel, frozen=True, kw_only=True):
-    """A sweep has begun, unless one was under way."""
+    """Whether a sweep was started; false if one is running."""
 
     has_begun: bool
 
@@ -120,8 +120,8 @@ def queued_job_view(job: Job) -> QueuedJobView:
 
 def trace_response(timeline: Timeline, job: JobView) -> TraceResponse:
     lines = [
-        TimelineEntryView(at=moment_of(when), what=what, detail=detail)
-        for when, what, detail in timeline_lines(timeline)
+        TimelineEntryView(at=moment_of(at_ms), what=what, detail=detail)
+        for at_ms, what, detail in timeline_lines(timeline)
     ]
     try:
         result, error = mask(value_of(timeline.job.result)), None

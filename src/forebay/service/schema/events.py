@@ -1,4 +1,4 @@
-"""Shapes of what those who look on are told."""
+"""Bodies of server-sent events."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from forebay.service.schema.base import ResponseModel, moment_of
 from forebay.service.schema.queues import QueueView
 from forebay.service.schema.workers import WorkerView
 
-# Their detail names another job, which may be of any queue.
+# Events whose detail names another job, which may be of any queue.
 _NAMES_OTHER_JOB: Final = (EventKind.PARENT_FAILED, EventKind.REPLAYED, EventKind.FOLLOW_UP_SKIPPED)
 
 
 class QueueChanges(ResponseModel, frozen=True, kw_only=True):
-    """Queues that have changed, and the names of those that are gone; the first one has all there are."""
+    """Changed queues, and the names of removed ones; the first event has all queues."""
 
     queues: list[QueueView]
     removed: list[str]
@@ -23,13 +23,13 @@ class QueueChanges(ResponseModel, frozen=True, kw_only=True):
 
 
 class WorkerChanges(ResponseModel, frozen=True, kw_only=True):
-    """All workers, since one of them has changed."""
+    """All workers, because one of them has changed."""
 
     workers: list[WorkerView]
 
 
 class AuditEventView(ResponseModel, frozen=True, kw_only=True):
-    """A line of the audit log as those who look on are told it: without what was before and after."""
+    """Entry of the audit log for a stream, without the values before and after the change."""
 
     number: int
     kind: str
@@ -42,13 +42,13 @@ class AuditEventView(ResponseModel, frozen=True, kw_only=True):
 
 
 class AuditEvents(ResponseModel, frozen=True, kw_only=True):
-    """New lines of the audit log, the oldest first."""
+    """New entries of the audit log, oldest first."""
 
     lines: list[AuditEventView]
 
 
 class EventsMissed(ResponseModel, frozen=True, kw_only=True):
-    """More has happened since this line than is told again: look for yourself."""
+    """More has happened since this event than is sent again: reload what you show."""
 
     after: int
 

@@ -1,4 +1,4 @@
-"""Shapes for whoever looks at jobs, queues and the service itself."""
+"""Views of jobs, attempts, events and dependency graphs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay.service.schema.payloads import CallView, redacted_call
 
 
 class JobListItem(ResponseModel, frozen=True, kw_only=True):
-    """A job as a line of a list."""
+    """Job in a list."""
 
     id: str
     queue: str
@@ -37,7 +37,7 @@ class JobListItem(ResponseModel, frozen=True, kw_only=True):
 
 
 class AttemptView(ResponseModel, frozen=True, kw_only=True):
-    """An attempt that did not end well."""
+    """Attempt that did not complete."""
 
     attempt: int
     outcome: OutcomeKind
@@ -51,7 +51,7 @@ class AttemptView(ResponseModel, frozen=True, kw_only=True):
 
 
 class EventView(ResponseModel, frozen=True, kw_only=True):
-    """A rare thing that happened to a job."""
+    """Event in the history of a job."""
 
     kind: str
     at: datetime
@@ -61,7 +61,7 @@ class EventView(ResponseModel, frozen=True, kw_only=True):
 
 
 class EdgeView(ResponseModel, frozen=True, kw_only=True):
-    """A job that this one waits for, or that waits for this one."""
+    """Dependency of this job, or a dependant of it."""
 
     id: str
     edge: str
@@ -69,7 +69,7 @@ class EdgeView(ResponseModel, frozen=True, kw_only=True):
 
 
 class ProgressView(ResponseModel, frozen=True, kw_only=True):
-    """How far the newest attempt has come, as it has said."""
+    """Latest progress that an attempt has reported."""
 
     done: float
     total: float | None
@@ -78,9 +78,9 @@ class ProgressView(ResponseModel, frozen=True, kw_only=True):
 
 
 class JobView(CallView, frozen=True, kw_only=True):
-    """A job with all that is known of it but its result, which has an address of its own. What stands under
-    names that look secret is masked: only who claims the job is told. `attempt` grows with each claim,
-    `run_number` with each attempt that has begun."""
+    """Job with everything except its result, which has an endpoint of its own. Values under names that look
+    secret are masked; only a claim returns them. `attempt` grows with each claim, `run_number` with each
+    started attempt."""
 
     id: str
     queue: str
@@ -123,7 +123,7 @@ class JobView(CallView, frozen=True, kw_only=True):
 
 
 class GraphEdgeView(ResponseModel, frozen=True, kw_only=True):
-    """An edge of a graph: `child` waits for `parent`."""
+    """Edge of a graph: `child` waits for `parent`."""
 
     parent: str
     child: str
@@ -132,7 +132,7 @@ class GraphEdgeView(ResponseModel, frozen=True, kw_only=True):
 
 
 class GraphView(ResponseModel, frozen=True, kw_only=True):
-    """The jobs around one that wait for each other; `is_whole` is false where it went on."""
+    """Jobs that are connected with one by dependencies; `is_complete` is false if the graph was cut."""
 
     jobs: list[JobListItem]
     edges: list[GraphEdgeView]
@@ -140,10 +140,9 @@ class GraphView(ResponseModel, frozen=True, kw_only=True):
 
 
 class JobList(ResponseModel, frozen=True, kw_only=True):
-    """Jobs, newest first. `after` is where the next page begins, null at the end. A page may be short, or
-    even empty, and still have a next one: after 100,000 jobs that do not fit a search stops, and
-    `scanned_back_to`
-    says that jobs which were created before that were not looked at."""
+    """Jobs, newest first. `after` is the start of the next page, null at the end. A page may be short, or
+    even empty, and still have a next one: a search stops after 100,000 jobs that do not match. Then
+    `scanned_back_to` says that jobs created before it were not scanned."""
 
     jobs: list[JobListItem]
     after: str | None
@@ -154,7 +153,7 @@ class JobList(ResponseModel, frozen=True, kw_only=True):
 
 
 class PeekResponse(ResponseModel, frozen=True, kw_only=True):
-    """The jobs that would be claimed next, in order."""
+    """Next jobs to be claimed, in order."""
 
     jobs: list[JobListItem]
 
@@ -179,13 +178,14 @@ def job_list_item(job: JobSummary) -> JobListItem:
     )
 
 
-def redact_list_item(line: JobListItem) -> JobListItem:
-    """A line for somebody who may not know of all jobs: its reason names none of another queue."""
-    return line if line.reason is None else replace(line, reason=redact_parent(line.reason))
+def redact_list_item(item: JobListItem) -> JobListItem:
+    """Return a list item for a caller that may not know all jobs: its reason names no job of another
+    queue."""
+    return item if item.reason is None else replace(item, reason=redact_parent(item.reason))
 
 
 def job_view(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[Edge]) -> JobView:
-    """All that is known of a job."""
+    """Return the view of a job with its history."""
     job, progress = timeline.job, timeline.progress.progress
     call = redacted_call(job.payload)
     return JobView(
@@ -195,10 +195,10 @@ def job_view(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[E
         payload_error=call.payload_error,
         max_retries=job.policy.max_retries,
         **_job_fields(job),
-        attempts=[_attempt_view(one) for one in timeline.attempts],
-        events=[_event_view(one) for one in timeline.events],
-        depends_on=[_edge_view(one, one.parent) for one in parents],
-        dependants=[_edge_view(one, one.child) for one in dependants],
+        attempts=[_attempt_view(attempt) for attempt in timeline.attempts],
+        events=[_event_view(event) for event in timeline.events],
+        depends_on=[_edge_view(edge, edge.parent) for edge in parents],
+        dependants=[_edge_view(edge, edge.child) for edge in dependants],
         progress=None
         if progress is None
         else ProgressView(
@@ -211,11 +211,11 @@ def job_view(timeline: Timeline, parents: Sequence[Edge], dependants: Sequence[E
 
 
 def redact_job(view: JobView, hidden: Collection[str]) -> JobView:
-    """A job for somebody who may not know of some others, which may be named all over it."""
+    """Return a view without the ids of hidden jobs, wherever they are named."""
     if not hidden:
         return view
 
-    def hushed(text: str | None) -> str | None:
+    def redact(text: str | None) -> str | None:
         for job_id in hidden:
             text = text and text.replace(job_id, "a job of another queue")
         return text
@@ -223,11 +223,11 @@ def redact_job(view: JobView, hidden: Collection[str]) -> JobView:
     return replace(
         view,
         parent_id=None if view.parent_id in hidden else view.parent_id,
-        cancel_reason=hushed(view.cancel_reason),
-        reason=hushed(view.reason),
-        events=[replace(one, detail=hushed(one.detail) or "") for one in view.events],
-        depends_on=[one for one in view.depends_on if one.id not in hidden],
-        dependants=[one for one in view.dependants if one.id not in hidden],
+        cancel_reason=redact(view.cancel_reason),
+        reason=redact(view.reason),
+        events=[replace(event, detail=redact(event.detail) or "") for event in view.events],
+        depends_on=[edge for edge in view.depends_on if edge.id not in hidden],
+        dependants=[edge for edge in view.dependants if edge.id not in hidden],
     )
 
 
@@ -243,7 +243,7 @@ _TIME_FIELDS = (
 
 
 def _job_fields(job: Job) -> Values:
-    """What a shape takes over from a record."""
+    """Return the fields of a view that are copied from the job."""
     return {
         **{name: getattr(job, name) for name in _COPIED_FIELDS},
         **{name: at(getattr(job, name)) for name in _TIME_FIELDS},
@@ -284,9 +284,12 @@ def graph_view(jobs: Iterable[JobSummary], edges: Iterable[Edge], *, is_complete
         jobs=[job_list_item(job) for job in jobs],
         edges=[
             GraphEdgeView(
-                parent=one.parent, child=one.child, edge=one.state.value, on_failure=one.on_failure.value
+                parent=edge.parent,
+                child=edge.child,
+                edge=edge.state.value,
+                on_failure=edge.on_failure.value,
             )
-            for one in edges
+            for edge in edges
         ],
         is_complete=is_complete,
     )

@@ -1,4 +1,4 @@
-"""Shapes for whoever asks for jobs and looks what came of them."""
+"""Jobs of producers: enqueue, cancel and update requests, with their responses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from forebay.service.schema.base import (
 
 
 class DependencyRequest(RequestModel, frozen=True, kw_only=True):
-    """A job that has to end first: one that is stored, by `id`, or one of the same batch, by its `index`."""
+    """Parent of a job: a stored one by `id`, or one of the same batch by its `index`."""
 
     id: Key | None = None
     index: Annotated[int, Meta(ge=0, lt=MAX_BATCH_SIZE)] | None = None
@@ -50,8 +50,8 @@ class DependencyRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
-    """A job that shall be run. Arguments are JSON; what JSON has no word for is tagged as the reference page
-    on payloads says."""
+    """Job to enqueue. Arguments are JSON; other Python types are tagged as the reference page on payloads
+    says."""
 
     task: Task
     queue: Queue = "default"
@@ -88,17 +88,17 @@ class EnqueueRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class EnqueueManyRequest(RequestModel, frozen=True, kw_only=True):
-    """Jobs that are stored together: all or none, or, without `atomic`, those that can be."""
+    """Jobs to store together: all or none, or without `atomic` those that can be stored."""
 
     jobs: Annotated[list[EnqueueRequest], Meta(min_length=1, max_length=MAX_BATCH_SIZE)]
     atomic: bool = True
 
 
 class EnqueueResponse(ResponseModel, frozen=True, kw_only=True):
-    """A job that is stored. A duplicate is an earlier one that has the key: nothing new was stored.
+    """Stored job. A duplicate is an earlier job that holds the key: nothing new was stored.
 
-    Where a position was asked for: how many jobs go before this one, and in how many seconds it should start,
-    by the pace of its queue in the last minute.
+    If a position was requested: the number of jobs before this one, and the estimated seconds until it
+    starts, by the throughput of its queue in the last minute.
     """
 
     id: str
@@ -112,21 +112,21 @@ class EnqueueResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class RejectedJob(ResponseModel, frozen=True, kw_only=True):
-    """A job of a batch that was not stored."""
+    """Job of a batch that was not stored."""
 
     index: int
     problem: Problem
 
 
 class EnqueueBatchResponse(ResponseModel, frozen=True, kw_only=True):
-    """What became of each job of a batch, by its index in the request."""
+    """Result for each job of a batch, by its index in the request."""
 
     accepted: list[EnqueueResponse]
     rejected: list[RejectedJob]
 
 
 class CancelRequest(RequestModel, frozen=True, kw_only=True):
-    """Why a job is not to run; with `dependants` all that depends on it goes too."""
+    """Reason of a cancel; with `dependants`, all jobs that depend on this one are cancelled too."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1_000)] = "cancelled"
     dependants: bool = False
@@ -134,8 +134,8 @@ class CancelRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class UpdateJobRequest(RequestModel, frozen=True, kw_only=True):
-    """Changes to a job that waits; what is left out stays. `delay_seconds` 0 makes it run now. `metadata` is
-    merged key by key, and null removes a key. With `queue` it goes on waiting in another one."""
+    """Changes of a waiting job; fields that are left out stay. `delay_seconds` 0 makes it due now. `metadata`
+    is merged key by key, and null removes a key. `queue` moves the job."""
 
     priority: Priority | None = None
     delay_seconds: DelaySeconds | None = None
@@ -144,7 +144,7 @@ class UpdateJobRequest(RequestModel, frozen=True, kw_only=True):
     queue: Queue | None = None
 
     def to_job_update(self, now_ms: int) -> JobUpdate:
-        """The same for the store; raises InvalidJob."""
+        """Return the change for the store; raises InvalidJob."""
         if self.delay_seconds is not None and self.run_at is not None:
             raise InvalidJob("give delay_seconds or run_at, not both", field="run_at")
         run_at = in_ms("run_at", self.run_at)
@@ -154,7 +154,7 @@ class UpdateJobRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class ActionResponse(ResponseModel, frozen=True, kw_only=True):
-    """What became of a wish about one job; `state` is where the job is now, null if there is none."""
+    """Result of an action on one job; `state` is its present state, null if the job does not exist."""
 
     id: str
     applied: bool
@@ -163,19 +163,19 @@ class ActionResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ResultResponse(ResponseModel, frozen=True, kw_only=True):
-    """What the task of a completed job has returned."""
+    """Result of a completed job."""
 
     id: str
     result: Any
 
 
 def new_jobs(requests: Sequence[EnqueueRequest]) -> list[NewJob]:
-    """The jobs of a batch; raises InvalidJob or PayloadError for the first that cannot be."""
+    """Return the jobs of a batch; raises InvalidJob or PayloadError for the first invalid one."""
     return [new_job(request, index) for index, request in enumerate(requests)]
 
 
 def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
-    """What the store is asked for; `index` is where the request stands in its batch."""
+    """Return the job to store; `index` is the position of the request in its batch."""
     policy = PRESETS[request.retry_policy]
     if request.max_retries is not None:
         policy = replace(policy, max_retries=request.max_retries)
@@ -201,7 +201,7 @@ def new_job(request: EnqueueRequest, index: int = 0) -> NewJob:
         correlation_id=request.correlation_id,
         parent_id=None if request.parent_id is None else JobId(request.parent_id),
         limit_keys=request.limit_keys,
-        depends_on=tuple(_dependency(one, index) for one in request.depends_on),
+        depends_on=tuple(_dependency(dependency, index) for dependency in request.depends_on),
         allow_missing=request.allow_missing,
         sequence=request.sequence,
         client=request.client,

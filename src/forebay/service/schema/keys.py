@@ -12,28 +12,24 @@ from forebay.domain.access import MAX_GRANTS, MAX_QUOTA, ApiKey, KeyPermissions,
 from forebay.domain.job import DAY_MS, MAX_KEY, MAX_QUEUE_NAME
 from forebay.domain.limits import MAX_LIMIT
 from forebay.service.api_keys import NewKey
-from forebay.service.schema.base import (
-    RequestModel,
-    ResponseModel,
-    Values,
-    at,
-    moment_of,
-)
+from forebay.service.schema.base import RequestModel, ResponseModel, Values, at, moment_of
 
 KEY_NAME = "^[A-Za-z0-9_.-]{1,50}$"
-_MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind is as long as the name of a queue
+_MAX_GRANT = len("limit:=") + MAX_QUEUE_NAME + MAX_KEY  # a kind may be as long as the name of a queue
 _Length = Annotated[float, Meta(ge=0, le=10 * 366 * DAY_MS / 1_000)]
 _Rate = Annotated[int, Meta(ge=1, le=MAX_LIMIT)]
 _QuotaLimit = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
 
 
 class KeyRequest(RequestModel, frozen=True, kw_only=True):
-    """A key that shall be made. A grant is a role (produce, consume, view, operate or admin) for all queues,
-    for one (`produce:mail`) or for those whose names begin alike (`produce:mail-*`). `task:NAME` restricts
-    the key to tasks, and `limit:KIND=VALUE` lets its jobs have a limit key; both may end in a `*`.
+    """New API key. A grant is a role (produce, consume, view, operate or admin) for all queues, for one
+    (`produce:mail`) or for a prefix (`produce:mail-*`). `task:NAME` restricts the key to tasks, and
+    `limit:KIND=VALUE` allows its jobs a limit key; both may end in a `*`.
 
-    Its holder may make `rate` requests and move `bytes_rate` bytes a second. It may have `max_waits` requests
-    that wait and `max_streams` streams at a time. Where one is missing the server's own setting counts."""
+    A client with the key may make `rate` requests and transfer `bytes_rate` bytes a second, and have
+    `max_waits` waiting requests and `max_streams` streams at a time. Without a value the setting of the
+    server applies.
+    """
 
     name: Annotated[str, Meta(pattern=KEY_NAME)]
     grants: Annotated[
@@ -49,22 +45,22 @@ class KeyRequest(RequestModel, frozen=True, kw_only=True):
 
     @property
     def quota(self) -> Quota:
-        """How much of a server its holder may use at a time."""
+        """Quota of the key."""
         return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
 
     def parse_grants(self) -> KeyPermissions:
-        """What it is for; raises ConfigError."""
+        """Return the permissions of the key; raises ConfigError."""
         return KeyPermissions.parse(self.grants)
 
 
 class RotateRequest(RequestModel, frozen=True, kw_only=True):
-    """A key shall have another secret; the old one opens for so long."""
+    """New secret for a key; the old one stays valid for `grace_seconds`."""
 
     grace_seconds: _Length = 0
 
 
 class KeyView(ResponseModel, frozen=True, kw_only=True):
-    """An API key without its secret."""
+    """API key without its secret."""
 
     name: str
     state: KeyState
@@ -82,13 +78,13 @@ class KeyView(ResponseModel, frozen=True, kw_only=True):
 
 
 class KeyWithToken(KeyView, frozen=True, kw_only=True):
-    """The same with its token, which is told this once."""
+    """API key with its token, which is returned this once."""
 
     token: str
 
 
 class KeyList(ResponseModel, frozen=True, kw_only=True):
-    """All keys by name, also those that open nothing any more."""
+    """All keys by name, expired and revoked ones included."""
 
     keys: list[KeyView]
 

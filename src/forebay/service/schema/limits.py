@@ -10,17 +10,12 @@ from msgspec.structs import asdict
 from forebay.domain.job import DAY_MS
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.operations.limit_status import LimitState, LimitStatus
-from forebay.service.schema.base import (
-    RequestModel,
-    ResponseModel,
-    length,
-    seconds,
-)
+from forebay.service.schema.base import RequestModel, ResponseModel, length, seconds
 
 
 class LimitRequest(RequestModel, frozen=True, kw_only=True):
-    """How many jobs of a scope run at once, and how many start in `per_seconds`. A scope is `global`,
-    `queue:NAME`, `task:NAME` or `key:KIND`."""
+    """Limit of a scope: `concurrency` jobs run at once, `rate` jobs start in `per_seconds`. A scope is
+    `global`, `queue:NAME`, `task:NAME` or `key:KIND`."""
 
     scope: Annotated[str, Meta(min_length=1, max_length=200)]
     concurrency: Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None = None
@@ -39,7 +34,7 @@ class LimitRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class LimitView(ResponseModel, frozen=True, kw_only=True):
-    """A limit that holds."""
+    """Limit of a scope."""
 
     scope: str
     concurrency: int | None

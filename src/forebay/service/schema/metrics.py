@@ -1,4 +1,4 @@
-"""Shapes of metrics: the figures of queues, and time series."""
+"""Metrics of queues and of the whole system, and time series."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forebay.service.schema.queues import CountsView, counts_view
 
 
 class DurationStatsView(ResponseModel, frozen=True, kw_only=True):
-    """How long something took, in milliseconds; null where nothing did. Percentiles are right to 3.2 %."""
+    """Distribution of durations in milliseconds; null without any. Percentiles are within 3.2 %."""
 
     count: int
     average_ms: float | None
@@ -26,8 +26,8 @@ class DurationStatsView(ResponseModel, frozen=True, kw_only=True):
 
 
 class TaskMetrics(ResponseModel, frozen=True, kw_only=True):
-    """What became of the jobs of a task. `failed` counts attempts: they were `retried`, or their jobs are
-    `dead`. Of these `lost` went with their workers. `error_rate` is the share of failed attempts."""
+    """Metrics of a task. `failed` counts attempts: they were `retried`, or their jobs are `dead`. `lost`
+    counts failed attempts whose worker died. `error_rate` is the ratio of failed attempts."""
 
     task: str
     claimed: int
@@ -45,11 +45,14 @@ class TaskMetrics(ResponseModel, frozen=True, kw_only=True):
 
 
 class QueueMetrics(ResponseModel, frozen=True, kw_only=True):
-    """A queue now and in the last seconds. `next_pending_age_seconds` is how long the job has waited that
-    would be claimed next; `enqueued_per_second` is null while jobs were counted only once. Of a queue that
-    was asked for by its name `pending_by_priority` tells how many of the next 1,000 jobs are in which band of
-    priorities, and `oldest_pending_age_seconds` how long the oldest of them has waited.
-    `rate_limited_requests` is how many this server has refused since it was started."""
+    """Metrics of a queue: its present counts, and events of the last `window_seconds`.
+    `next_pending_age_seconds` is how long the next job to be claimed has waited. `enqueued_per_second` is
+    null until jobs were counted twice.
+
+    A request for one queue also returns `pending_by_priority`, how many of the next 1,000 jobs are in each
+    band of priorities, and `oldest_pending_age_seconds`, how long the oldest of them has waited.
+    `rate_limited_requests` counts refusals of this server since its start.
+    """
 
     queue: str
     window_seconds: float
@@ -83,7 +86,7 @@ class QueueMetricsList(ResponseModel, frozen=True, kw_only=True):
 
 
 class SeriesView(ResponseModel, frozen=True, kw_only=True):
-    """One metric: a value for each time, null where nothing is known. `unit` is jobs, ms or share."""
+    """One metric: a value for each time, null where none is known. `unit` is jobs, ms or ratio."""
 
     name: str
     unit: str
@@ -91,7 +94,7 @@ class SeriesView(ResponseModel, frozen=True, kw_only=True):
 
 
 class SeriesResponse(ResponseModel, frozen=True, kw_only=True):
-    """Metrics over time. `times` are the beginnings of the steps, oldest first and without gaps."""
+    """Metrics over time. `times` are the starts of the steps, oldest first and without gaps."""
 
     start: datetime
     end: datetime
@@ -101,8 +104,8 @@ class SeriesResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class StoreUsageView(ResponseModel, frozen=True, kw_only=True):
-    """How much of what its server has the store uses; null where there is no such thing, or nobody says.
-    `evicted_keys` counts what the server has thrown away since it was started."""
+    """Usage of the store's server; null where there is no such value, or it is not known. `evicted_keys`
+    counts evictions since the start of the server."""
 
     memory_bytes: int | None
     memory_limit_bytes: int | None
@@ -114,9 +117,10 @@ class StoreUsageView(ResponseModel, frozen=True, kw_only=True):
 
 
 class SystemMetrics(ResponseModel, frozen=True, kw_only=True):
-    """What everything takes now. `workers` are those that are alive; their memory is that of their processes,
-    and their processor time is how many cores they took between their last two beats. `server` is the process
-    that answers, since it was started. `queue_depths` is how many jobs wait in each queue."""
+    """Present resource usage. `workers` counts live ones; `workers_memory_bytes` sums the memory of their
+    processes, and `workers_cpu_cores` the cores that they used between their last two heartbeats. `server`
+    fields are about the process that answers, since its start. `queue_depths` is the number of pending jobs
+    in each queue."""
 
     at: datetime
     queue_depths: dict[str, int]
@@ -129,15 +133,15 @@ class SystemMetrics(ResponseModel, frozen=True, kw_only=True):
     store: StoreUsageView
 
 
-def store_usage_view(vitals: ServerUsage) -> StoreUsageView:
+def store_usage_view(usage: ServerUsage) -> StoreUsageView:
     return StoreUsageView(
-        memory_bytes=vitals.memory,
-        memory_limit_bytes=vitals.memory_limit,
-        memory_used_ratio=used_ratio(vitals.memory, vitals.memory_limit),
-        connections=vitals.connections,
-        connection_limit=vitals.connection_limit,
-        connections_used_ratio=used_ratio(vitals.connections, vitals.connection_limit),
-        evicted_keys=vitals.evicted,
+        memory_bytes=usage.memory,
+        memory_limit_bytes=usage.memory_limit,
+        memory_used_ratio=used_ratio(usage.memory, usage.memory_limit),
+        connections=usage.connections,
+        connection_limit=usage.connection_limit,
+        connections_used_ratio=used_ratio(usage.connections, usage.connection_limit),
+        evicted_keys=usage.evicted,
     )
 
 
@@ -158,33 +162,33 @@ def queue_metrics(stats: QueueStats, *, rate_limited: int = 0, of_one: bool = Fa
         pending_by_priority=stats.bands if of_one else {},
         oldest_pending_age_seconds=seconds(stats.oldest_ms) if of_one else None,
         rate_limited_requests=rate_limited,
-        tasks=[_task_metrics(name, tally) for name, tally in sorted(stats.tasks.items())],
+        tasks=[_task_metrics(name, task_stats) for name, task_stats in sorted(stats.tasks.items())],
     )
 
 
-def _task_metrics(name: str, tally: TaskStats) -> TaskMetrics:
-    span = SeriesSpan(tally)
+def _task_metrics(name: str, stats: TaskStats) -> TaskMetrics:
+    span = SeriesSpan(stats)
     return TaskMetrics(
         task=name,
         **_event_counts(span),
         error_rate=span.error_rate,
-        errors=tally.errors,
-        wait=_duration_stats(tally.wait),
-        run=_duration_stats(tally.run),
+        errors=stats.errors,
+        wait=_duration_stats(stats.wait),
+        run=_duration_stats(stats.run),
     )
 
 
 def _event_counts(span: SeriesSpan) -> dict[str, int]:
-    return {what.value: span.count(what) for what in MetricEvent}
+    return {event.value: span.count(event) for event in MetricEvent}
 
 
-def _duration_stats(lengths: Histogram) -> DurationStatsView:
+def _duration_stats(histogram: Histogram) -> DurationStatsView:
     return DurationStatsView(
-        count=lengths.count,
-        average_ms=lengths.average_ms,
-        p50_ms=lengths.percentile_ms(50),
-        p95_ms=lengths.percentile_ms(95),
-        p99_ms=lengths.percentile_ms(99),
-        min_ms=lengths.min_ms,
-        max_ms=lengths.max_ms,
+        count=histogram.count,
+        average_ms=histogram.average_ms,
+        p50_ms=histogram.percentile_ms(50),
+        p95_ms=histogram.percentile_ms(95),
+        p99_ms=histogram.percentile_ms(99),
+        min_ms=histogram.min_ms,
+        max_ms=histogram.max_ms,
     )

@@ -1,4 +1,4 @@
-"""The arguments of jobs and the results of tasks as JSON, with what JSON has no word for as tags."""
+"""Arguments and results as JSON, with type tags for other Python types."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from forebay.service.schema.base import ResponseModel
 
 
 class CallView(ResponseModel, frozen=True, kw_only=True):
-    """The arguments of a job. What this service cannot read, such as a payload of a later version, is given
-    to who claims the job as it is stored, with the reason; who only looks is told the reason."""
+    """Arguments of a job. A payload that this service cannot decode, such as one of a later version, is
+    returned as stored to its claimer, with the reason. Other callers get the reason only."""
 
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -26,32 +26,32 @@ class CallView(ResponseModel, frozen=True, kw_only=True):
 
 
 def call_of(payload: bytes) -> CallView:
-    """The arguments in a payload."""
+    """Return the arguments in a payload."""
     try:
         args, kwargs = decode_call(payload)
         return CallView(args=tag_items(args), kwargs=tag_named(kwargs))
     except (
         PayloadError,
         TypeMismatch,
-    ) as exc:  # the latter is nested so deeply that no writer of ours has made it
+    ) as exc:  # TypeMismatch: nested deeper than any writer of Forebay nests
         return CallView(payload_base64=b64encode(payload).decode(), payload_error=str(exc))
 
 
 def redacted_call(payload: bytes) -> CallView:
-    """The same for who only looks: with a mask in place of what stands under names that look secret, and
-    nothing of what cannot be read, since nobody knows what is secret in it."""
+    """Return the arguments with masks in place of what looks secret, and nothing of an undecodable payload,
+    which may contain secrets anywhere."""
     call = call_of(payload)
     return replace(call, args=mask(call.args), kwargs=mask(call.kwargs), payload_base64=None)
 
 
 def check_not_masked(args: Any, kwargs: Any) -> None:
-    """Raise PayloadError for arguments that come back as they were shown: their secrets would be lost."""
+    """Raise PayloadError for masked arguments that come back: their secrets would be lost."""
     if contains_mask([args, kwargs]):
-        raise PayloadError("*** stands for a secret that was not told: give its value again", field="args")
+        raise PayloadError("*** stands for a masked secret: give its value again", field="args")
 
 
 def value_of(result: bytes | None) -> Any:
-    """What a task has returned; raises PayloadError."""
+    """Return the result of a task as JSON; raises PayloadError."""
     try:
         return None if result is None else tag(decode_result(result))
     except TypeMismatch as exc:

@@ -1,4 +1,4 @@
-"""Shapes of queues: their settings, their jobs by state, what becomes of them."""
+"""Queues: settings, counts and states."""
 
 from __future__ import annotations
 
@@ -14,14 +14,7 @@ from forebay.domain.query import Counts
 from forebay.domain.queue import MAX_LENGTH, MAX_PROMOTED, MAX_RATE, QueueMode, QueueSettings, QueueState
 from forebay.domain.queue import Queue as StoredQueue
 from forebay.domain.rank import STRICT_AGING_MS
-from forebay.service.schema.base import (
-    Priority,
-    Queue,
-    RequestModel,
-    ResponseModel,
-    moment_of,
-    seconds,
-)
+from forebay.service.schema.base import Priority, Queue, RequestModel, ResponseModel, moment_of, seconds
 
 _KEEP = Annotated[float, Meta(ge=0, le=100 * 366 * DAY_MS / 1_000)]
 _POINTS = Annotated[float, Meta(ge=0, le=1_000)]
@@ -29,7 +22,7 @@ _RATE = Annotated[int, Meta(ge=1, le=MAX_RATE)]
 
 
 class QueueSettingsRequest(RequestModel, frozen=True, kw_only=True):
-    """Settings of a queue; what is left out stays, and null takes a limit away."""
+    """Settings of a queue; fields that are left out stay, and null removes a limit."""
 
     mode: QueueMode | UnsetType = UNSET
     weight: Annotated[int, Meta(ge=1, le=1_000)] | UnsetType = UNSET
@@ -55,20 +48,20 @@ class QueueSettingsRequest(RequestModel, frozen=True, kw_only=True):
     promote_per_second: Annotated[int, Meta(ge=1, le=MAX_PROMOTED)] | UnsetType | None = UNSET
 
     def changes(self) -> dict[str, object]:
-        """What is said, as the store takes it."""
+        """Return the given settings as the store takes them."""
         given = {name: getattr(self, name) for name in self.__struct_fields__}
         return dict(_in_ms(name, value) for name, value in given.items() if value is not UNSET)
 
 
 class CreateQueueRequest(RequestModel, frozen=True, kw_only=True):
-    """A new queue."""
+    """New queue."""
 
     name: Queue
     settings: QueueSettingsRequest = msgspec.field(default_factory=QueueSettingsRequest)
 
 
 class CountsView(ResponseModel, frozen=True, kw_only=True):
-    """Jobs by state; `live` are those that have not ended."""
+    """Jobs by state; `live` counts those that have not ended."""
 
     scheduled: int
     blocked: int
@@ -83,8 +76,8 @@ class CountsView(ResponseModel, frozen=True, kw_only=True):
 
 
 class QueueView(ResponseModel, frozen=True, kw_only=True):
-    """A queue. `drain_seconds` is how long what is pending takes at the pace of the last minute; null without
-    one. `is_reordering` says that a change of its order has not reached all its jobs."""
+    """Queue. `drain_seconds` is the estimated time for its pending jobs at the throughput of the last minute,
+    null without one. `is_reordering` says that a change of its order has not reached all its jobs yet."""
 
     name: str
     state: QueueState
@@ -103,7 +96,7 @@ class QueueList(ResponseModel, frozen=True, kw_only=True):
 
 
 class DropResponse(ResponseModel, frozen=True, kw_only=True):
-    """A queue is closed for good. So many of its jobs went to the dead letters, or end if they run."""
+    """Deleted queue. `live_jobs` of its jobs went to the dead letters, or end if they run."""
 
     name: str
     live_jobs: int
@@ -114,13 +107,13 @@ def counts_view(counts: Counts) -> CountsView:
 
 
 def queue_view(queue: StoredQueue, counts: Counts, throughput: Throughput | None) -> QueueView:
-    drain = 0 if not counts.pending else None if throughput is None else throughput.wait_ms(counts.pending)
+    drain_ms = 0 if not counts.pending else throughput and throughput.wait_ms(counts.pending)
     return QueueView(
         name=queue.name,
         state=queue.state,
         settings=_settings(queue.settings),
         counts=counts_view(counts),
-        drain_seconds=seconds(drain),
+        drain_seconds=seconds(drain_ms),
         is_reordering=queue.is_rescoring,
         created_at=moment_of(queue.created_at),
         updated_at=moment_of(queue.updated_at),

@@ -38,9 +38,9 @@ _Length = Annotated[float, Meta(ge=0, le=366 * DAY_MS / 1_000)]
 
 
 class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
-    """What to enqueue when: one of `cron`, `every_seconds` and `at` says when. What a known schedule has
-    beside all this, such as retries, tags and keys, stays, and so do its arguments if neither `args` nor
-    `kwargs` is given."""
+    """Definition of a schedule: one of `cron`, `every_seconds` and `at` says when to enqueue the job. Other
+    settings of a known schedule stay, such as retries, tags and keys. Its arguments stay too if neither
+    `args` nor `kwargs` is given."""
 
     task: Task
     queue: Queue = "default"
@@ -62,7 +62,7 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
     max_runs: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
 
     def definition(self, name: str, known: ScheduleDefinition | None) -> ScheduleDefinition:
-        """The same for the store, in place of the one it knows; raises what is wrong with it."""
+        """Return the definition for the store, in place of the known one; raises its errors."""
         job = NewJob(task=self.task, payload=encode_tagged_call([], {})) if known is None else known.job
         fields: Values = {
             "job": replace(
@@ -97,7 +97,7 @@ class ScheduleRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class ScheduleView(CallView, frozen=True, kw_only=True):
-    """A schedule, and how far it has come."""
+    """Schedule with its counters and next run."""
 
     name: str
     when: str
@@ -130,7 +130,7 @@ class ScheduleView(CallView, frozen=True, kw_only=True):
 
 
 class PreviewResponse(ResponseModel, frozen=True, kw_only=True):
-    """When a schedule would run next, and how a person would say it."""
+    """Next runs of a schedule, with a description of its times."""
 
     when: str
     runs: list[datetime]
@@ -143,7 +143,7 @@ class ScheduleList(ResponseModel, frozen=True, kw_only=True):
 
 
 class ScheduleRunView(ResponseModel, frozen=True, kw_only=True):
-    """What became of a run, or of several that were skipped together."""
+    """Run of a schedule, or several runs that were skipped together."""
 
     planned_at: datetime
     status: ScheduleRunStatus

@@ -1,4 +1,4 @@
-"""Shapes for choosing jobs by conditions, and for doing something to all of them."""
+"""Job filters, searches and bulk actions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _MOMENTS = ("created_from", "created_before", "finished_before")
 
 
 class JobFilter(RequestModel, frozen=True, kw_only=True):
-    """Conditions that all must hold; an empty filter fits every job. `text` is looked for in the arguments
-    and in the reason of an end, `metadata` compares top-level keys, and all `tags` must be there."""
+    """Conditions that must all hold; an empty filter matches every job. `text` is searched in the arguments
+    and in the reason of the end, `metadata` compares top-level keys, and a job must have all `tags`."""
 
     queues: Annotated[list[Queue], Meta(max_length=100)] = field(default_factory=list)
     states: Annotated[list[JobState], Meta(max_length=8)] = field(default_factory=list)
@@ -47,9 +47,9 @@ class JobFilter(RequestModel, frozen=True, kw_only=True):
     metadata: Values = field(default_factory=dict)
     text: Annotated[str, Meta(min_length=1, max_length=1_000)] | None = None
 
-    def query(self, **settled: Any) -> JobQuery:
-        """The question to a reader; what an operation settles by itself replaces what was asked."""
-        plain = ("priority_from", "priority_to", "unique_key", "correlation_id", "metadata", "text")
+    def query(self, **overrides: Any) -> JobQuery:
+        """Return the query for a reader; `overrides` replace conditions of the filter."""
+        copied = ("priority_from", "priority_to", "unique_key", "correlation_id", "metadata", "text")
         fields: dict[str, Any] = {
             "queues": tuple(QueueName(name) for name in self.queues),
             "states": tuple(self.states),
@@ -57,10 +57,10 @@ class JobFilter(RequestModel, frozen=True, kw_only=True):
             "tags": tuple(self.tags),
             "idempotency_key": self.idempotency_key,
             "parent_id": None if self.parent_id is None else StoredId(self.parent_id),
-            **{name: getattr(self, name) for name in plain},
+            **{name: getattr(self, name) for name in copied},
             **{name: in_ms(name, getattr(self, name)) for name in _MOMENTS},
         }
-        return JobQuery(**{**fields, **settled})
+        return JobQuery(**{**fields, **overrides})
 
     @property
     def is_empty(self) -> bool:
@@ -68,7 +68,7 @@ class JobFilter(RequestModel, frozen=True, kw_only=True):
 
 
 class SearchRequest(RequestModel, frozen=True, kw_only=True):
-    """Which jobs to list, newest first; `after` goes on behind an earlier page."""
+    """Jobs to list, newest first; `after` continues behind an earlier page."""
 
     where: JobFilter = field(default_factory=JobFilter)
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
@@ -77,8 +77,8 @@ class SearchRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class BulkRequest(RequestModel, frozen=True, kw_only=True):
-    """Something to do to all jobs that fit. With `dry_run` nothing is done, and the answer says how many it
-    would be. A filter without conditions means all jobs, and must be meant: `everything`."""
+    """Action on all matching jobs. `dry_run` only counts them. A filter without conditions matches all jobs,
+    and must be confirmed with `all`."""
 
     action: Literal["cancel", "revive", "delete"]
     where: JobFilter = field(default_factory=JobFilter)
@@ -91,15 +91,16 @@ class BulkRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class FilterRequest(RequestModel, frozen=True, kw_only=True):
-    """Which jobs of a queue are meant. With `dry_run` nothing is done."""
+    """Filter of the jobs of a queue. `dry_run` only counts them."""
 
     where: JobFilter = field(default_factory=JobFilter)
     dry_run: bool = False
 
 
 class BulkResponse(ResponseModel, frozen=True, kw_only=True):
-    """How many jobs fitted before, which is exact up to 10,000, and how many were really changed. `busy` jobs
-    were left as they are, because another transaction holds them: ask again once it has ended."""
+    """Result of a bulk action: the number of `matched` jobs before it, exact up to 10,000, and of `affected`
+    ones. `busy` jobs were skipped because another transaction holds them: repeat the action when it has
+    ended."""
 
     matched: int
     matched_is_exact: bool
@@ -109,8 +110,8 @@ class BulkResponse(ResponseModel, frozen=True, kw_only=True):
 
 
 class ReviveRequest(RequestModel, frozen=True, kw_only=True):
-    """How a dead or cancelled job goes back: into its queue or another one, now or later, with or without its
-    failures forgotten, alone or with what ended because of it."""
+    """Options of a revive: another queue, a delay, whether failures are reset, and whether dependants that
+    ended because of the job are revived too."""
 
     queue: Queue | None = None
     delay_seconds: DelaySeconds = 0
@@ -119,7 +120,7 @@ class ReviveRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class ReplayRequest(RequestModel, frozen=True, kw_only=True):
-    """A new job like an earlier one, with what is named here in its place."""
+    """Copy of an earlier job, with these fields replaced."""
 
     args: Annotated[list[Any], Meta(max_length=100)] | None = None
     kwargs: Annotated[dict[str, Any], Meta(max_length=50)] | None = None

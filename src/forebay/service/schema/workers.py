@@ -9,21 +9,13 @@ from msgspec import Meta
 
 from forebay.domain.job import QueueName
 from forebay.domain.worker import Command, CommandKind, HeartbeatStatus, WorkerInfo, WorkerState
-from forebay.service.schema.base import (
-    Queue,
-    RequestModel,
-    ResponseModel,
-    Values,
-    at,
-    moment_of,
-)
+from forebay.service.schema.base import Queue, RequestModel, ResponseModel, Values, at, moment_of
 
 
 class WorkerView(ResponseModel, frozen=True, kw_only=True):
-    """A worker as it has described itself with its last beat. `memory` is in bytes; `cpu` is how much of one
-    core its process took since the beat before. `recent` are the jobs that it ran last, at most ten.
-    `abandoned` counts calls that did not stop at their time limits, and still run though their attempts are
-    settled."""
+    """Worker, as its last heartbeat describes it. `memory` is in bytes; `cpu` is the part of one core that
+    its process used between its last two heartbeats. `recent` are its last jobs, at most ten. `abandoned`
+    counts calls that did not stop at their timeout and still run, although their attempts are settled."""
 
     id: str
     host: str
@@ -46,13 +38,13 @@ class WorkerView(ResponseModel, frozen=True, kw_only=True):
 
 
 class WorkerList(ResponseModel, frozen=True, kw_only=True):
-    """Workers by start."""
+    """Workers by start time."""
 
     workers: list[WorkerView]
 
 
 class CommandRequest(RequestModel, frozen=True, kw_only=True):
-    """What workers are asked to do; all of them if none is named. `queue` is for pause and resume."""
+    """Command to workers; to all of them if none is named. `queue` applies to pause and resume."""
 
     kind: Literal["pause", "resume", "stop", "drain", "halt", "stacks"]
     workers: (
@@ -62,7 +54,8 @@ class CommandRequest(RequestModel, frozen=True, kw_only=True):
 
 
 class CommandView(ResponseModel, frozen=True, kw_only=True):
-    """A wish to a worker, and what came of it; it hears of it within a second, or not after `expires_at`."""
+    """Command to a worker, with its response. The worker gets it within a second, and never after
+    `expires_at`."""
 
     id: str
     worker: str
@@ -74,13 +67,13 @@ class CommandView(ResponseModel, frozen=True, kw_only=True):
 
 
 class CommandList(ResponseModel, frozen=True, kw_only=True):
-    """One command for each worker that was asked."""
+    """Commands, one for each worker."""
 
     commands: list[CommandView]
 
 
 def worker_view(worker: WorkerInfo, now_ms: int) -> WorkerView:
-    plain = (
+    copied = (
         "id",
         "host",
         "pid",
@@ -93,7 +86,7 @@ def worker_view(worker: WorkerInfo, now_ms: int) -> WorkerView:
         "memory",
         "cpu",
     )
-    fields: Values = {name: getattr(worker, name) for name in plain}
+    fields: Values = {name: getattr(worker, name) for name in copied}
     return WorkerView(
         **fields,
         heartbeat_status=worker.heartbeat_status(now_ms),

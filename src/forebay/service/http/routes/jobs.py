@@ -9,12 +9,7 @@ from litestar.params import HeaderParameter, JSONBody, QueryParameter
 from msgspec.structs import replace
 
 from forebay.errors import InvalidJob
-from forebay.service.http.request_context import (
-    HttpRequest,
-    JobIdPath,
-    permit_of,
-    run_while_connected,
-)
+from forebay.service.http.request_context import HttpRequest, JobIdPath, permit_of, run_while_connected
 from forebay.service.permissions import jobs as permitted
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.service.schema.job_views import GraphView, JobList, JobView

@@ -16,10 +16,7 @@ from forebay.service.schema.queues import (
     QueueSettingsRequest,
     QueueView,
 )
-from forebay.service.schema.search import (
-    BulkResponse,
-    FilterRequest,
-)
+from forebay.service.schema.search import BulkResponse, FilterRequest
 
 ForceQuery = Annotated[bool, QueryParameter(description="Though it has jobs: they go to the dead letters.")]
 
