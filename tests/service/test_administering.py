@@ -239,7 +239,11 @@ def test_a_schedule_is_saved_paused_fired_and_removed(served: Served) -> None:
     runs = served.done("GET", f"{path}/history")["runs"]
 
     assert (saved["when"], saved["task"], saved["args"]) == ("0 2 * * *", "report", [1])
-    assert (paused["is_paused"], resumed["is_paused"], resumed["next_run_at"]) == (True, False, saved["next_run_at"])
+    assert (paused["is_paused"], resumed["is_paused"], resumed["next_run_at"]) == (
+        True,
+        False,
+        saved["next_run_at"],
+    )
     assert (fired["queue"], fired["is_duplicate"], again["is_duplicate"]) == (queue, False, True)
     assert [(run["status"], run["job_id"]) for run in runs][-1] == ("enqueued", fired["id"])
     names = [one["name"] for one in served.done("GET", "/v1/schedules")["schedules"]]

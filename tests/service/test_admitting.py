@@ -302,16 +302,27 @@ def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
 @pytest.mark.shows("R-SEC-03")
 def test_a_ramp_is_for_who_may_steer_its_queues(holders: dict[str, Holder]) -> None:
     nothing = {"tags": ["of no job"]}
-    mine = holders["operator"].ask("POST", "/v1/dead-letters/gradual-revives", {"where": {**HERE, **nothing}}).json()["name"]
-    theirs = holders["admin"].ask("POST", "/v1/dead-letters/gradual-revives", {"where": nothing}).json()["name"]
+    mine = (
+        holders["operator"]
+        .ask("POST", "/v1/dead-letters/gradual-revives", {"where": {**HERE, **nothing}})
+        .json()["name"]
+    )
+    theirs = (
+        holders["admin"].ask("POST", "/v1/dead-letters/gradual-revives", {"where": nothing}).json()["name"]
+    )
     viewer, operator = holders["viewer"], holders["operator"]
 
-    assert [one["name"] for one in viewer.ask("GET", "/v1/dead-letters/gradual-revives").json()["gradual_revives"]] == [mine]
+    assert [
+        one["name"] for one in viewer.ask("GET", "/v1/dead-letters/gradual-revives").json()["gradual_revives"]
+    ] == [mine]
     assert viewer.code("GET", f"/v1/dead-letters/gradual-revives/{mine}")[0] == OK
     assert viewer.code("GET", f"/v1/dead-letters/gradual-revives/{theirs}") == (403, "forbidden")
     for verb in ("pause", "resume", "stop"):
         assert viewer.code("POST", f"/v1/dead-letters/gradual-revives/{mine}/{verb}") == (403, "forbidden")
-        assert operator.code("POST", f"/v1/dead-letters/gradual-revives/{theirs}/{verb}") == (403, "forbidden")
+        assert operator.code("POST", f"/v1/dead-letters/gradual-revives/{theirs}/{verb}") == (
+            403,
+            "forbidden",
+        )
 
 
 @pytest.mark.shows("R-SEC-03")

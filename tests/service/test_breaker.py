@@ -86,7 +86,11 @@ def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing
     with serving(open_engine("memory://")) as served:
         queue = served.queue()
         with monkeypatch.context() as patch:
-            for handle, name in ((MemoryStore, "insert"), (MemoryStore, "acquire_maintenance"), (MemoryReader, "now")):
+            for handle, name in (
+                (MemoryStore, "insert"),
+                (MemoryStore, "acquire_maintenance"),
+                (MemoryReader, "now"),
+            ):
                 patch.setattr(handle, name, away)
             eventually(lambda: "not answered 5 times in a row" in caplog.text)
             unready = served.ask("GET", "/health/ready")

@@ -310,9 +310,7 @@ def test_health_is_told_to_everybody_as_it_is(
         await check(service)
 
     monkeypatch.setattr(Service, "check", looked)
-    watching = health.Watch(
-        health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE
-    )
+    watching = health.Watch(health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE)
     seen = [next(watching).status]
     is_away.set()
     seen.append(next(watching).status)

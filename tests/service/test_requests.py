@@ -6,13 +6,7 @@ import grpc
 import pytest
 
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.runtime.request_stats import (
-    BOUNDS,
-    OTHER,
-    EndpointMatcher,
-    RequestRoute,
-    RequestStats,
-)
+from forebay.service.runtime.request_stats import BOUNDS, OTHER, EndpointMatcher, RequestRoute, RequestStats
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from tests.service.serving import PATIENCE

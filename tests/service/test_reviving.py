@@ -25,7 +25,9 @@ def test_dead_letters_are_shown_by_what_they_died_of_and_one_group_is_revived_or
     assert group["example_id"] in (one, two)
     assert group["first_at"] <= group["last_at"]
     nobody = served.done("POST", "/v1/dead-letters/revive", {"where": where, "group": "0" * 16})
-    asked = served.done("POST", "/v1/dead-letters/revive", {"where": where, "group": group["id"], "dry_run": True})
+    asked = served.done(
+        "POST", "/v1/dead-letters/revive", {"where": where, "group": group["id"], "dry_run": True}
+    )
     a_only = {"queues": [queue], "tasks": ["a"]}
     revived = served.done("POST", "/v1/dead-letters/revive", {"where": a_only, "group": group["id"]})
     purged = served.done("POST", "/v1/dead-letters/purge", {"where": where, "group": group["id"]})
@@ -54,7 +56,9 @@ def test_a_ramp_revives_what_fits_and_is_steered(served: Served) -> None:
     queue = served.queue()
     job_id = died(served, queue)
 
-    made = served.done("POST", "/v1/dead-letters/gradual-revives", {"where": {"queues": [queue]}, "initial_batch": 3})
+    made = served.done(
+        "POST", "/v1/dead-letters/gradual-revives", {"where": {"queues": [queue]}, "initial_batch": 3}
+    )
     path = f"/v1/dead-letters/gradual-revives/{made['name']}"
 
     assert (made["state"], made["queues"], made["initial_batch"], made["every_seconds"]) == (
@@ -70,6 +74,8 @@ def test_a_ramp_revives_what_fits_and_is_steered(served: Served) -> None:
     assert (shown["batches"], shown["waiting"], shown["completed"], shown["failed_again"]) == (1, 1, 0, 0)
     states = [served.done("POST", f"{path}/{verb}")["state"] for verb in ("pause", "resume", "stop")]
     assert states == ["paused", "running", "stopped"]
-    assert made["name"] in [one["name"] for one in served.done("GET", "/v1/dead-letters/gradual-revives")["gradual_revives"]]
+    assert made["name"] in [
+        one["name"] for one in served.done("GET", "/v1/dead-letters/gradual-revives")["gradual_revives"]
+    ]
     unknown = served.ask("GET", "/v1/dead-letters/gradual-revives/NOBODY")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "gradual_revive_not_found")

@@ -188,7 +188,17 @@ def test_what_spans_all_queues_needs_a_key_for_all(name: str, far: dict[str, Far
 
 
 @pytest.mark.parametrize(
-    "name", ["fire_schedules", "record_events", "migrate", "keys", "sessions", "save_document", "audit", "save_limit"]
+    "name",
+    [
+        "fire_schedules",
+        "record_events",
+        "migrate",
+        "keys",
+        "sessions",
+        "save_document",
+        "audit",
+        "save_limit",
+    ],
 )
 def test_a_worker_for_all_queues_is_no_administrator(name: str, far: dict[str, Far]) -> None:
     with pytest.raises(Forbidden):
@@ -434,7 +444,9 @@ NO_FIGURES: dict[str, dict[str, Any]] = {
 def test_figures_that_no_worker_can_have_seen_are_refused(name: str, near: Far, far: dict[str, Far]) -> None:
     fields = dict(NO_FIGURES[name])
     start = start_of(near.reader.now(), TEN_SECONDS) + fields.pop("starts_at", 0)
-    row = MetricRow(**{"resolution_ms": TEN_SECONDS, "starts_at": start, "queue": MINE, "worker": "w", **fields})
+    row = MetricRow(
+        **{"resolution_ms": TEN_SECONDS, "starts_at": start, "queue": MINE, "worker": "w", **fields}
+    )
 
     with pytest.raises(InvalidJob):
         far["consumer"].store.record_metrics([row])
@@ -503,7 +515,9 @@ def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str
 def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:
     def saved(holder: str, by: str, revision: int) -> str:
         body = msgspec.json.encode(GradualRevive(name="r", query=JobQuery(), started_by=by)).decode()
-        far[holder].store.save_document(Document(kind="gradual_revive", name="r", body=body, revision=revision))
+        far[holder].store.save_document(
+            Document(kind="gradual_revive", name="r", body=body, revision=revision)
+        )
         return find_gradual_revive(near.reader, "r").started_by.partition("#")[0]
 
     assert [saved("admin", "bob", 0), saved("boss", "bob", 1)] == ["admin", "admin"]

@@ -82,9 +82,15 @@ WAYS: Final = {
     "start_gradual_revive": Way("POST", "/v1/dead-letters/gradual-revives", "Admin.StartGradualRevive"),
     "gradual_revives": Way("GET", "/v1/dead-letters/gradual-revives", "Admin.ListGradualRevives"),
     "gradual_revive": Way("GET", "/v1/dead-letters/gradual-revives/{name}", "Admin.GetGradualRevive"),
-    "pause_gradual_revive": Way("POST", "/v1/dead-letters/gradual-revives/{name}/pause", "Admin.PauseGradualRevive"),
-    "resume_gradual_revive": Way("POST", "/v1/dead-letters/gradual-revives/{name}/resume", "Admin.ResumeGradualRevive"),
-    "stop_gradual_revive": Way("POST", "/v1/dead-letters/gradual-revives/{name}/stop", "Admin.StopGradualRevive"),
+    "pause_gradual_revive": Way(
+        "POST", "/v1/dead-letters/gradual-revives/{name}/pause", "Admin.PauseGradualRevive"
+    ),
+    "resume_gradual_revive": Way(
+        "POST", "/v1/dead-letters/gradual-revives/{name}/resume", "Admin.ResumeGradualRevive"
+    ),
+    "stop_gradual_revive": Way(
+        "POST", "/v1/dead-letters/gradual-revives/{name}/stop", "Admin.StopGradualRevive"
+    ),
     "schedules": Way("GET", "/v1/schedules", "Admin.ListSchedules"),
     "schedule": Way("GET", "/v1/schedules/{name}", "Admin.GetSchedule"),
     "save_schedule": Way("PUT", "/v1/schedules/{name}", "Admin.SaveSchedule"),
@@ -171,7 +177,9 @@ _DAILY: Final = {"name": "daily", "task": "report", "queue": "mail", "cron": "0 
 
 STEPS: Final = (
     Step(
-        "create", "create_queue", {"name": "mail", "settings": {"max_length": 100, "fairness_weights": {"a": 2}}}
+        "create",
+        "create_queue",
+        {"name": "mail", "settings": {"max_length": 100, "fairness_weights": {"a": 2}}},
     ),
     Step("create again", "create_queue", {"name": "mail"}),
     Step("create with a bad name", "create_queue", {"name": "no spaces"}),
@@ -279,8 +287,16 @@ STEPS: Final = (
     Step("resume an unknown gradual revive", "resume_gradual_revive", {"name": "NONE"}),
     Step("stop an unknown gradual revive", "stop_gradual_revive", {"name": "NONE"}),
     # It finds no job, so nothing depends on when its turn comes; and nobody looks at it from here on.
-    Step("start gradual revive", "start_gradual_revive", {"where": {"queues": ["mail"], "tags": ["none"]}, "initial_batch": 3}),
-    Step("start a bad gradual revive", "start_gradual_revive", {"where": {"queues": ["mail"]}, "growth_factor": 0.5}),
+    Step(
+        "start gradual revive",
+        "start_gradual_revive",
+        {"where": {"queues": ["mail"], "tags": ["none"]}, "initial_batch": 3},
+    ),
+    Step(
+        "start a bad gradual revive",
+        "start_gradual_revive",
+        {"where": {"queues": ["mail"]}, "growth_factor": 0.5},
+    ),
     Step("search", "search", {"where": {"states": ["completed", "dead"], "tasks": []}, "limit": 5}),
     Step("search by a bad state", "search", {"where": {"states": ["asleep"]}}),
     Step("revive", "revive", _run("claim to fail", delay_seconds=3_600)),
