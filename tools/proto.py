@@ -35,7 +35,7 @@ GENERATED: Final = SERVICE / "generated"
 PAGE: Final = ROOT / "docs" / "reference" / "grpc.md"
 
 HEAD: Final = """\
-// Jobs for programs in any language: enqueue, claim, settle, look and steer.
+// Jobs for programs in any language: enqueue, claim, settle, inspect and operate.
 //
 // Made by tools/proto.py; numbers of fields never change. What is missing has its default, and a field that
 // ends in _json holds any JSON value as text. Who asks is said by metadata: authorization, Bearer and an API

@@ -116,8 +116,11 @@ class Dashboard:
         await self._app(local, receive, send)
 
     async def _check_admission(self, scope: Scope, path: str) -> None:
-        """Raise what keeps somebody out before anything is looked at. Where keys are asked for, the page is
-        given to everybody, since it asks for the key; a program that knows its people is asked first."""
+        """Raise the reason to refuse a visitor, before any data is read.
+
+        With API keys every visitor gets the page, since the page asks for the key. A program that knows its
+        users is asked first.
+        """
         if self._admit == "local":
             _check_same_machine(scope)
         elif callable(self._admit) and is_page(path):

@@ -24,8 +24,8 @@ NOT_BUILT: Final = (
     "install Node 22.12 or newer with npm and repeat `pip install --force-reinstall`."
 )
 
-# Nothing comes from another host and nothing is written into the page as code, so a text that somebody has
-# put into a job can do no harm there.
+# Nothing comes from another host, and nothing is written into the page as code. So a text inside a job can do
+# no harm there.
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",

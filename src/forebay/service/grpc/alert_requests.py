@@ -1,4 +1,4 @@
-"""What methods about alerts are asked with."""
+"""Request messages of the methods for alerts."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class HealthServicer:
             status = self._status if is_known else _UNKNOWN
             if status is not None and status != told:
                 told = status
-                with suppress(grpc.aio.InternalError):  # that nobody is there shows by the call's end
+                with suppress(grpc.aio.InternalError):  # a lost client shows at the end of the call
                     await context.write(health_pb2.HealthCheckResponse(status=status))
             await changed.wait()
 

@@ -1,4 +1,4 @@
-"""What each method is asked with: the shapes of the service, with what HTTP has in its addresses.
+"""Request messages of the methods: schemas of the service, with the fields that HTTP has in its paths.
 
 A method is called as its request is, and the first line of the request says what it does. Its message has the
 same name, and the same fields under numbers that the committed .proto file keeps (tools/proto.py).
@@ -408,7 +408,7 @@ class SendCommandRequest(CommandRequest, frozen=True, kw_only=True):
     all_workers: bool = False
 
     def to_command_request(self) -> CommandRequest:
-        """The same as HTTP has it. A list that happens to be empty is nobody, and not everybody."""
+        """Return the request as HTTP has it. An empty list means no worker, not every worker."""
         if self.all_workers is bool(self.workers):
             raise InvalidJob("name workers, or say all_workers", field="workers")
         return replace(self, workers=None) if self.all_workers else self

@@ -25,7 +25,7 @@ from forebay.service.service import Service
 
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls that are under way at a time, nearly all of which wait for jobs. More are refused at once: each costs
-# memory, and nobody is served by a server that has none left.
+# memory, and a server without memory serves no client.
 MAX_CALLS: Final = 20_000
 SILENT_MS: Final = 30_000
 MAX_STREAMS: Final = 1_000  # calls at a time on one connection; a client queues or connects again
@@ -35,7 +35,10 @@ AGE_MS: Final = 3_600_000
 AGE_GRACE_MS: Final = 600_000
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.so_reuseport", 0),  # else two servers on one port each get some of the calls, and nobody knows
+    (
+        "grpc.so_reuseport",
+        0,
+    ),  # else two servers on one port each get some of the calls, with no way to tell which
     # A client that is gone without a word is noticed, and what waits for it ends.
     ("grpc.keepalive_time_ms", SILENT_MS),
     ("grpc.keepalive_timeout_ms", SILENT_MS // 3),

@@ -116,14 +116,14 @@ class Servicer:
                 permit = await self._authorize(context, told, call)
                 assert method.stream is not None  # noqa: S101 - it has no single answer
                 asked = await self._read(method, await read_message(context), permit)
-                # Closed here and not when somebody collects it: what it holds goes back when the call ends.
+                # Closed here, not by garbage collection: its leases go back when the call ends.
                 async with aclosing(method.stream(permit, asked)) as answers:
                     async for one in answers:
                         call.record_response()
                         sent = render(one)
                         permit.caller.spend(sent)
                         await context.write(sent)
-            except grpc.aio.InternalError:  # nobody is there to be told
+            except grpc.aio.InternalError:  # the client is gone
                 return
             except Exception as exc:  # as above
                 await self._refuse(context, exc, told, call)

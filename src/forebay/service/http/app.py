@@ -52,7 +52,7 @@ ROUTE_MODULES: Final = (
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
-    "Jobs for programs in any language: enqueue, claim, settle, look and steer. "
+    "Jobs for programs in any language: enqueue, claim, settle, inspect and operate. "
     "Problems are told as RFC 9457 has it; their `code` is stable."
 )
 AuthWrapper = Callable[[ASGIApp], ASGIApp]
