@@ -29,7 +29,7 @@ class ClockObservation(NamedTuple):
 class StoreClock:
     """The store's clock as observed by one process.
 
-    A reading was taken between the question and its answer, so it gives the offset of the two clocks as an
+    A reading was taken between the call and its answer. So it gives the offset of the two clocks as an
     interval as wide as the call was long. Intervals of later readings are intersected: one quick call is
     enough to see a step during a slow one. Readings are compared one with the next, so slow corrections do
     not add up to a step.

@@ -182,8 +182,8 @@ class QueueSelector:
     def has_more(self, claimed: int) -> bool:
         """Return whether to claim again at once.
 
-        That is so if a group has not been claimed from yet, or one queue has filled its part of the room and
-        another has not. It is also so if all came and went to other slots than they might have.
+        That is so if a group has not been claimed from yet. It is so if one queue has filled its part of the
+        room and another has not. It is also so if all came and went to other slots than they might have.
         """
         if self._remaining_groups or self._has_more_work:
             return True

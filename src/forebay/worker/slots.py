@@ -178,7 +178,7 @@ class Slots:
     """All leases of one worker. Changed by the coordinator alone, read by the renewal too.
 
     The key is the lease and not the job. A worker that lost a lease may claim the next attempt at the same
-    job while the lost one still runs, and each has a slot.
+    job while the lost one still runs. Each has a slot.
 
     With a lease table, each lease has a row there while it is held: see `worker.lease_table`.
 

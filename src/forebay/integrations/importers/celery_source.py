@@ -1,8 +1,9 @@
 """Celery's tasks on Redis.
 
 A queue is a list for each step of priority, `name` for 0 and `name<06><16>step` for the others; new messages
-come on the left. Messages that a worker has taken, and tasks with an `eta` that it holds until their time,
-are in the hash `unacked` until it acknowledges them. A worker that is stopped in order puts them back.
+come on the left. The hash `unacked` has the messages that a worker has taken, until it acknowledges them.
+Tasks with an `eta` that a worker holds until their time are there too. A worker that is stopped in order puts
+them back.
 """
 
 from __future__ import annotations

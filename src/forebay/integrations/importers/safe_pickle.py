@@ -1,9 +1,9 @@
 """Unpickling of plain data, and nothing else.
 
 A pickle is a program, and reading one from an untrusted source runs it. RQ and Huey write pickles by default.
-So pickles are read only if the operator allows it, and then by a reader that knows numbers, texts, lists,
-dicts, sets, dates, times, decimals and UUIDs, and refuses every other name. It calls no other function, and
-imports no module.
+So pickles are read only if the operator allows it. The reader knows numbers, texts, lists, dicts, sets,
+dates, times, decimals and UUIDs, and refuses every other name. It calls no other function, and imports no
+module.
 """
 
 from __future__ import annotations

@@ -63,8 +63,11 @@ class ProgramLoader:
         raise _missing_error(location)
 
     def _load_module(self, name: str) -> None:
-        """Import a module. The one that is run as a program is loaded under its real name, so its code below
-        the guard `if __name__ == "__main__":` is not run again."""
+        """Import a module.
+
+        The module that is run as a program is loaded under its real name. So its code below the guard `if
+        __name__ == "__main__":` is not run again.
+        """
         origin = self._origin
         if name != "__main__":
             import_module(name)

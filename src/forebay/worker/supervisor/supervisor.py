@@ -67,7 +67,7 @@ class SupervisorPlan(msgspec.Struct, frozen=True, kw_only=True):
 class Supervisor:
     """One loop on the main thread, woken by signals, deaths and messages; a second thread calls the store.
 
-    It does not load the app, so nothing that the app does to its process happens here, and a new process is
+    It does not load the app, so nothing that the app does to its process happens here. A new process is
     always a fresh one.
     """
 
