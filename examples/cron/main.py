@@ -1,7 +1,6 @@
-"""Two workers, one schedule: each second becomes one job, whoever of them fires it.
+"""Schedule example: two workers, one job per second, fired by one of them.
 
-One schedule is declared in the code, one is saved while the workers run, and the history tells what became of
-each run.
+One schedule is declared in the code, one is saved while the workers run. The history shows each run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Accept a few jobs on a SQLite file, run them, and look at what is left.
+"""Store example: insert a few jobs into a SQLite file, run them, and print the result.
 
-This is the store by itself, the ground that tasks and workers will stand on: a producer inserts jobs, a
-loop claims them, runs them and settles them. One of them fails twice before it works, one cannot work.
+It uses the store without app, tasks or worker: a producer inserts jobs, a loop claims, runs and settles
+them. One job fails twice before it succeeds, one can never succeed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from forebay.stores.factory import open_engine
 QUEUE = QueueName("mail")
 WORKER = WorkerId("hello")
 QUICK = RetryPolicy(base_ms=100, ceiling_ms=400)
-PEOPLE = ("ada", "grace", "edsger", "barbara", "nobody", "tony")
+PEOPLE = ("ada", "grace", "edsger", "barbara", "missing", "tony")
 
 
 def accept(store: Store) -> None:
@@ -41,17 +41,17 @@ def accept(store: Store) -> None:
 
 
 def greet(job: Job) -> Outcome:
-    """Run one job; whatever happens becomes an outcome."""
+    """Run one job and return its outcome."""
     name = msgspec.json.decode(job.payload, type=str)
-    if name == "nobody":
-        return Discarded(AttemptError(type="LookupError", message="nobody is there to greet"))
+    if name == "missing":
+        return Discarded(AttemptError(type="LookupError", message="there is no one to greet"))
     if name == "grace" and job.failures < 2:
         return Failed(AttemptError(type="TimeoutError", message="the line was busy"))
     return Completed(msgspec.json.encode(f"Hello, {name}!"))
 
 
 def work(store: Store) -> None:
-    """Settle what has ended, claim what may run, wait as long as the store says, until nothing is left."""
+    """Settle finished jobs, claim pending ones and wait as long as the store says, until no job is left."""
     settlements: list[Settlement] = []
     while True:
         answer = store.settle_and_claim(WORKER, settlements, [QueueClaim(QUEUE, 4)], room=4)

@@ -1,11 +1,11 @@
 #!/bin/sh
-# A worker without Python: it runs the task "shout" of one queue, which answers its word in capitals.
+# A worker without Python: it runs the task "shout" of one queue, which returns its word in capitals.
 #
 #     forebay queues create words --url sqlite:///jobs.db
 #     forebay server --url sqlite:///jobs.db &
 #     SERVER=http://127.0.0.1:8080 QUEUE=words sh worker.sh
 #
-# It ends when the server does. It asks again at once: the server lets it wait until there is a job.
+# It ends when the server does. It claims again at once: the server holds the request until there is a job (long poll).
 set -eu
 
 post() { curl --silent --fail --show-error "$SERVER$1" --data "$2"; }

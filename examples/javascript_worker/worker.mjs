@@ -4,12 +4,12 @@
 //     forebay server --url sqlite:///jobs.db &
 //     SERVER=http://127.0.0.1:8080 QUEUE=words node worker.mjs
 //
-// SIGTERM lets it end what it has begun. While the server is away it waits, and tells afterwards how jobs ended.
+// SIGTERM lets running jobs finish. While the server is away it waits, and settles finished jobs afterwards.
 import { setTimeout as sleep } from "node:timers/promises";
 
 const { SERVER = "http://127.0.0.1:8080", QUEUE = "default", KEY, ROOM = "4" } = process.env;
 
-class Discard extends Error {} // trying again would not help
+class Discard extends Error {} // a retry would not help
 
 const tasks = {
   shout(word) {
@@ -17,7 +17,7 @@ const tasks = {
     return word.toUpperCase();
   },
   async rest(seconds, { signal }) {
-    await sleep(seconds * 1000, undefined, { signal }); // somebody may cancel the job
+    await sleep(seconds * 1000, undefined, { signal }); // aborted when the job is cancelled
     return seconds;
   },
 };
@@ -30,7 +30,7 @@ async function post(path, body, signal) {
   return said;
 }
 
-// All that we ask may be asked again: the service keeps the first answer to how a job ended.
+// Every request may be repeated: the service keeps the first outcome of a job.
 async function surely(path, body, signal) {
   for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
     try {
@@ -48,7 +48,7 @@ async function outcomeOf(job, signal) {
     return { outcome: "completed", result: (await tasks[job.task](...job.args, { ...job.kwargs, signal })) ?? null };
   } catch (error) {
     if (signal.aborted) return { outcome: "cancelled", error: signal.reason };
-    const outcome = error instanceof Discard ? "discarded" : "failed"; // a failed one is tried again by its policy
+    const outcome = error instanceof Discard ? "discarded" : "failed"; // a failed job is retried by its policy
     return { outcome, error: error.message, error_type: error.name, traceback: error.stack };
   }
 }
@@ -56,7 +56,7 @@ async function outcomeOf(job, signal) {
 async function run(job) {
   const { id, lease } = job;
   const cancelling = new AbortController();
-  const beat = setInterval(async () => {
+  const heartbeat = setInterval(async () => {
     try {
       const { cancel } = await post(`/v1/jobs/${encodeURIComponent(id)}/heartbeat`, { lease });
       if (cancel) cancelling.abort(cancel);
@@ -65,7 +65,7 @@ async function run(job) {
     }
   }, 1000 * job.heartbeat_seconds);
   const outcome = await outcomeOf(job, cancelling.signal);
-  clearInterval(beat);
+  clearInterval(heartbeat);
   const { settled } = await surely("/v1/settle", { outcomes: [{ id, lease, ...outcome }] });
   console.log(id, job.task, outcome.outcome, settled[0].problem?.detail ?? "");
 }

@@ -1,9 +1,8 @@
-"""An app with a worker inside it, and the service with its dashboard beside it, until Ctrl-C: `make run`.
+"""Sample app of `make run`: a worker in this program, and the service with its dashboard, until Ctrl-C.
 
-Sample tasks: a blocking one, a coroutine, one that fails now and then and is tried again, one that takes long
-and says how far it is, one that fails for good, a workflow and two schedules. The worker runs in this
-program. Ctrl-C lets the jobs that run come to their end; what was not started stays in the store, and the
-next run begins with it.
+Sample tasks: a blocking one, a coroutine, one that fails now and then and is retried, a long one with
+progress, one that fails for good, a workflow and two schedules. Ctrl-C lets running jobs finish. Jobs that
+were not started stay in the store for the next run.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ URL = f"sqlite:///{FILE}"
 PEOPLE = ("ada", "grace", "edsger", "barbara", "tony", "margaret")
 JOBS_A_SECOND = 4
 PORT = 8_080
-ANSWER_SECONDS = 10  # Ctrl-C is not heard while the program waits for the service
-LINES_BETWEEN = 20  # less than a terminal shows: the address of the dashboard stays in sight
-SHORT_ID = slice(6, 15)  # the part in which ids of one SQLite file differ within a quarter of an hour
+ANSWER_SECONDS = 10  # Ctrl-C has no effect while the program waits for the service
+LINES_BETWEEN = 20  # less than a terminal shows, so the address of the dashboard stays visible
+SHORT_ID = slice(6, 15)  # ids of one SQLite file differ in this part within a quarter of an hour
 
 app = Forebay(URL)
 
 
 @app.task
 def greet(name: str) -> str:
-    """A blocking task: it runs on a thread."""
+    """Blocking task: runs on a thread."""
     time.sleep(random.uniform(0.01, 0.2))
     return f"hello, {name}"
 
 
 @app.task
 async def fetch(url: str) -> int:
-    """A coroutine task: it runs on an event loop with the others of its kind."""
+    """Coroutine task: runs on an event loop with other coroutines."""
     await asyncio.sleep(random.uniform(0.05, 0.4))
     return 200
 
 
 @app.task(queue="money", retry_policy=RetryPolicy(base_ms=500, ceiling_ms=2_000, max_retries=5))
 def charge(name: str, cents: int, card_token: str) -> None:
-    """Fails in one of three attempts, and is tried again."""
+    """Fails in one of three attempts, and is retried."""
     time.sleep(0.05)
     if random.random() < 1 / 3:
         raise ConnectionError("the bank does not answer")
@@ -64,14 +63,14 @@ def charge(name: str, cents: int, card_token: str) -> None:
 
 @app.task(queue="mail", retry_policy=RetryPolicy(base_ms=300, max_retries=1))
 def deliver(address: str) -> None:
-    """Fails twice for some, and goes to the dead letters: look for them in the dashboard."""
+    """Fails twice for some addresses: the job becomes a dead letter, which the dashboard shows."""
     if address.startswith("tony"):
         raise ValueError(f"no mailbox is called {address}")
 
 
 @app.task(queue="reports")
 async def count_words(page: str) -> int:
-    """Takes a while, and says how far it is."""
+    """Takes a while, and reports progress."""
     for done in range(10):
         current_job().progress(done, 10, f"reading {page}")
         await asyncio.sleep(random.uniform(0.1, 0.5))
@@ -80,7 +79,7 @@ async def count_words(page: str) -> int:
 
 @app.task(queue="reports")
 def total() -> int:
-    """The end of a workflow: all pages have been counted."""
+    """Last step of a workflow: sums the counts of all pages."""
     found: int = sum(current_job().parent_results())
     return found
 
@@ -88,11 +87,11 @@ def total() -> int:
 @app.cron("* * * * *", name="tidy")
 @app.task
 def tidy() -> None:
-    """By the clock: once a minute."""
+    """Scheduled task: runs once a minute."""
 
 
 class Screen:
-    """One line for each event; the address of the dashboard comes again before it scrolls away."""
+    """Event printer. It repeats the address of the dashboard before that scrolls away."""
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -114,7 +113,7 @@ screen = Screen()
 @app.middleware
 @contextmanager
 def report(context: JobContext) -> Iterator[None]:
-    """Say how each attempt ends."""
+    """Print the outcome of each attempt."""
     job, began = context.job, time.monotonic()
     try:
         yield
@@ -134,7 +133,7 @@ def report_dead(job: Job | None, error: AttemptError) -> None:
 
 def enqueue_one() -> None:
     job = random.choice(jobs_for(random.choice(PEOPLE)))
-    with screen.lock:  # a worker may be quicker than this thread, and its line comes second
+    with screen.lock:  # the worker may be faster than this thread; its line must come second
         screen.event("enqueued", job.task, app.enqueue_many([job])[0].id)
 
 
@@ -156,7 +155,7 @@ def enqueue_report() -> None:
 
 
 def run(seconds: float | None, asked: list[int]) -> None:
-    """Enqueue until a signal asks for a stop, or the time is over."""
+    """Enqueue until a stop signal, or until the time is over."""
     ends = None if seconds is None else time.monotonic() + seconds
     with app.run_worker(threads=4):
         enqueue_report()
@@ -170,7 +169,7 @@ def run(seconds: float | None, asked: list[int]) -> None:
 
 @contextmanager
 def serving(port: int) -> Iterator[str]:
-    """Start the service beside this program; give its address, or nothing if it does not start."""
+    """Start the service in a child process; yield its address, or nothing if it does not start."""
     command = [sys.executable, "-m", "forebay", "server", "--url", URL, "--port", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603 - ours
     with server:
@@ -182,14 +181,14 @@ def serving(port: int) -> Iterator[str]:
 
 
 def free(port: int) -> int:
-    """This port, or 0 for any if another program has it."""
+    """Return this port, or 0 for any if it is taken."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         return port if trial.connect_ex(("127.0.0.1", port)) else 0
 
 
 def greeting(address: str) -> str:
-    """Where the dashboard is, or why there is none and how to get it."""
+    """Return the address of the dashboard, or why there is none and the remedy."""
     if not address:
         return "there is no dashboard, because the service did not start: pip install 'forebay[server]'"
     page = f"{address}/dashboard/"
@@ -211,7 +210,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="stop after this long (at Ctrl-C)")
     parser.add_argument("--port", type=int, default=PORT, help="where the dashboard is (8080)")
     options = parser.parse_args()
-    # A handler interrupts this very thread, so it must take no lock that the loop may hold, as an Event does.
+    # A signal handler interrupts this thread, so it must not take a lock that the loop may hold, as an
+    # Event does.
     asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: asked.append(received))

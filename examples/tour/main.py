@@ -1,9 +1,9 @@
-"""A tour in half a minute: thousands of jobs, two workers, one of them killed, and a proof: `make demo`.
+"""Tour of `make demo`: thousands of jobs, two workers, one of them killed, and a proof, in half a minute.
 
-The jobs wait on two queues, with priorities and delays; some fail and are retried, one dies for good, a few
-are cancelled. In the middle one worker gets SIGKILL while it runs jobs, and another takes its place. The
-table at the end is worked out from two independent sources, the store and the file in which the tasks wrote
-down what they did. The exit code is 1 if a job was lost or finished twice.
+The jobs are in two queues, with priorities and delays. Some fail and are retried, one becomes a dead
+letter, a few are cancelled. One worker gets SIGKILL while it runs jobs, and another replaces it. The table
+at the end compares two independent sources: the store, and the file in which the tasks record their
+effects. The exit code is 1 if a job was lost or finished twice.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ Run = tuple[str, int]  # one attempt of one job
 
 
 def accept(app: Forebay, tasks: ModuleType, size: int) -> set[JobId]:
-    """Enqueue everything; answers the ids of the jobs that the store has promised to keep."""
+    """Enqueue all jobs; return the ids of the accepted ones."""
     jobs = [*plan(tasks, size), tasks.hopeless.job()]
     handles = []
     for start in range(0, len(jobs), AT_ONCE):
         handles += app.enqueue_many(jobs[start : start + AT_ONCE])
     in_an_hour = tasks.letter.using(delay=3_600)
-    unwanted = app.enqueue_many([in_an_hour.job("nobody", ms=1) for _ in range(UNWANTED)])
+    unwanted = app.enqueue_many([in_an_hour.job("unwanted", ms=1) for _ in range(UNWANTED)])
     for handle in unwanted:
-        handle.cancel("nobody wants it any more")
+        handle.cancel("it is not needed any more")
     return {handle.id for handle in handles + unwanted}
 
 
 def plan(tasks: ModuleType, size: int) -> Iterator[NewJob]:
-    """The jobs in the order in which they are enqueued; urgent letters come last."""
+    """Return the jobs in the order in which they are enqueued; urgent letters come last."""
     dice = random.Random(size)
     share = size // 20
     longest_delay = min(8.0, 1 + size / 500)
@@ -85,7 +85,7 @@ def plan(tasks: ModuleType, size: int) -> Iterator[NewJob]:
 
 
 class Crew:
-    """The worker processes of the tour. Whatever happens, none of them outlives it."""
+    """Worker processes of the tour. None of them outlives it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -110,7 +110,7 @@ class Crew:
                 raise SystemExit(f"worker {one.pid} ended by itself:\n{self.tail()}")
 
     def stop(self) -> list[int]:
-        """Ask all to stop in order; answers their exit codes."""
+        """Stop all workers; return their exit codes."""
         for one in self._all:
             one.terminate()
         return [one.wait(timeout=30) for one in self._all]
@@ -126,9 +126,9 @@ class Crew:
 
 
 def kill_at_work(crew: Crew, worker: Process, file: Path) -> set[Run]:
-    """Kill a worker that has started jobs and not ended them; answers what it was running."""
+    """Kill a worker with running jobs; return these jobs."""
     while True:
-        worker.send_signal(signal.SIGSTOP)  # it shall not end a job between the look and the kill
+        worker.send_signal(signal.SIGSTOP)  # it must not end a job between the check and the kill
         # The signal is only sent; on another core a job may still end, and be settled, before it arrives.
         os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         running = Effects(file).unended(worker.pid)
@@ -140,7 +140,7 @@ def kill_at_work(crew: Crew, worker: Process, file: Path) -> set[Run]:
 
 
 class View:
-    """One line about the queues: rewritten in place on a terminal, printed now and then elsewhere."""
+    """Progress line of the queues: rewritten in place on a terminal, printed now and then elsewhere."""
 
     def __init__(self, app: Forebay, accepted: int) -> None:
         self._app = app
@@ -163,7 +163,8 @@ class View:
         print(f"\r{self._cut(text)}" if self._is_live else text, flush=True)
 
     def _cut(self, text: str) -> str:
-        # As wide as the terminal: a longer line could not be rewritten, a shorter one leaves its end behind.
+        # As wide as the terminal: a longer line cannot be rewritten, a shorter one leaves the end of the
+        # old one.
         columns = shutil.get_terminal_size().columns - 1
         return f"{text:<{columns}.{columns}}"
 
@@ -176,7 +177,7 @@ def _summary(counts: dict[QueueName, Counts]) -> str:
 
 
 def watch(view: View, crew: Crew, is_over: Callable[[], bool], deadline: float) -> None:
-    """Look at the queues until something is the case, or it takes too long."""
+    """Poll the queues until a condition holds, or until a timeout."""
     while True:
         view.look()
         if is_over() or time.monotonic() > deadline:
@@ -186,7 +187,7 @@ def watch(view: View, crew: Crew, is_over: Callable[[], bool], deadline: float) 
 
 
 def work(app: Forebay, crew: Crew, file: Path, accepted: int, deadline: float) -> set[Run]:
-    """Have all jobs run, and one worker killed on the way; answers what that one was running."""
+    """Run all jobs and kill one worker on the way; return the jobs that it was running."""
     view = View(app, accepted)
     first, second = crew.hire(), crew.hire()
     view.say(f"two workers begin: {first.pid} and {second.pid}")
@@ -203,7 +204,7 @@ def work(app: Forebay, crew: Crew, file: Path, accepted: int, deadline: float) -
 
 
 class Effects:
-    """What the tasks wrote down: the lines of each attempt of each job, in order."""
+    """Effects that the tasks recorded: the lines of each attempt of each job, in order."""
 
     def __init__(self, file: Path) -> None:
         self._jobs: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
@@ -216,17 +217,17 @@ class Effects:
                 del self._unended[job_id, int(attempt)]
 
     def unended(self, pid: int) -> set[Run]:
-        """The attempts that this process has started and not ended."""
+        """Return the attempts that this process has started and not ended."""
         return {run for run, starter in self._unended.items() if starter == pid}
 
     def of(self, job_id: str) -> dict[int, list[str]]:
-        """The lines of a job by attempt."""
+        """Return the lines of a job by attempt."""
         return self._jobs.get(job_id, {})
 
 
 @dataclass
 class Proof:
-    """What was found. Whatever is counted in `faults` must be zero."""
+    """Result of the proof. Every count in `faults` must be zero."""
 
     states: Counter[JobState] = field(default_factory=Counter)
     retried: int = 0
@@ -236,11 +237,11 @@ class Proof:
     faults: Counter[str] = field(default_factory=Counter)
 
     def judge(self, job: JobSummary, bad: tuple[Attempt, ...], effects: dict[int, list[str]]) -> None:
-        """One job: is there one attempt that finished it, and does the world know of the same one?"""
+        """Check one job: exactly one attempt finished it, and its effects are of the same attempt."""
         lost = {one.attempt for one in bad if one.outcome is OutcomeKind.LOST}
         ends = [attempt for attempt, lines in effects.items() if "end" in lines]
-        # A worker that dies between the end of a task and the settlement leaves an effect behind, and the
-        # job is run again: that is what "at least once" means. The lost attempt can finish nothing.
+        # A worker that dies between the end of a task and the settlement leaves an effect, and the job runs
+        # again: delivery is at least once. The lost attempt cannot finish the job.
         finishers = [attempt for attempt in ends if attempt not in lost]
         self.states[job.state] += 1
         self.retried += any(one.outcome is OutcomeKind.FAILED for one in bad)
@@ -254,7 +255,7 @@ class Proof:
 
 
 def agree(job: JobSummary, finishers: list[int], effects: dict[int, list[str]]) -> bool:
-    """Whether store and effects tell the same end of a job, by the same attempt."""
+    """Return whether store and effects agree on the end of a job, by the same attempt."""
     match job.state:
         case JobState.COMPLETED:
             return job.attempt in finishers
@@ -267,7 +268,7 @@ def agree(job: JobSummary, finishers: list[int], effects: dict[int, list[str]]) 
 
 
 def prove(app: Forebay, accepted: set[JobId], effects: Effects, killed: set[Run]) -> Proof:
-    """Compare what was accepted, what the store says and what the tasks did."""
+    """Compare the accepted jobs, the store and the effects of the tasks."""
     proof = Proof()
     jobs = {job.id: job for job in stored(app)}
     for job in jobs.values():
@@ -309,7 +310,7 @@ def show(proof: Proof, accepted: int) -> None:
 
 
 def tour(size: int, folder: Path) -> bool:
-    """All of it; true if the proof holds."""
+    """Run the tour; return whether the proof holds."""
     file = folder / "effects.txt"
     os.environ["TOUR_STORE"] = f"sqlite:///{folder}/jobs.db"
     os.environ["TOUR_EFFECTS"] = str(file)

@@ -22,7 +22,7 @@ SOON = RetryPolicy(base_ms=300, ceiling_ms=2_000)
 
 @app.task(queue="mail")
 def letter(to: str, ms: int) -> str:
-    """An ordinary blocking task."""
+    """Blocking task."""
     with in_the_effects():
         time.sleep(ms / 1_000)
         return f"sent to {to}"
@@ -30,14 +30,14 @@ def letter(to: str, ms: int) -> str:
 
 @app.task(queue="mail")
 async def ping(ms: int) -> None:
-    """A coroutine task."""
+    """Coroutine task."""
     with in_the_effects():
         await asyncio.sleep(ms / 1_000)
 
 
 @app.task(queue="reports")
 def report(pages: int, ms: int) -> int:
-    """Work on the second queue."""
+    """Task of the second queue."""
     with in_the_effects():
         time.sleep(ms / 1_000)
         return pages
@@ -55,7 +55,7 @@ def flaky(ms: int) -> str:
 
 @app.task(queue="mail", retries=2, retry_policy=SOON)
 def hopeless() -> None:
-    """Fails whenever it is tried, and dies for good after its second retry."""
+    """Fails in every attempt, and becomes a dead letter after its second retry."""
     with in_the_effects():
         raise LookupError("there is no such address")
 

@@ -1,4 +1,4 @@
-"""Orders, each with a receipt that is sent once it is kept."""
+"""Orders, each with a receipt that is sent after the commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shop.tasks import send_receipt
 
 
 def place(order: int, to: str, *, is_valid: bool = True) -> str:
-    """Keep an order. If that fails, nobody gets a receipt: the job is part of the transaction."""
+    """Save an order. If that fails, no receipt is sent: the job is part of the transaction."""
     with transaction.atomic():
         receipt = send_receipt.enqueue(order, to)
         if not is_valid:

@@ -1,4 +1,4 @@
-"""The jobs are kept in the database of the shop, so that they come true with its transactions."""
+"""Settings of the shop. Jobs are in its database, so that they commit with its transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers do."""
+"""Tasks of the shop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs in the admin: who may see them, who may steer them, and what they see."""
+"""Jobs in the admin: permissions to view and change them, and the pages."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Admin(TransactionTestCase):
         link = JobAdmin(Job, site)._job_link(request, "a_b")
         self.assertEqual(link, f"{LIST}a_5Fb/?backend=my_backend")
 
-    def test_there_is_no_table_and_nobody_misses_it(self) -> None:
+    def test_there_is_no_table_and_none_is_needed(self) -> None:
         dumped = StringIO()
         call_command("dumpdata", "forebay", stdout=dumped)
         self.assertEqual(dumped.getvalue().strip(), "[]")

@@ -169,11 +169,11 @@ class Tasks(TransactionTestCase):
 
     def test_what_cannot_run_is_refused_before_it_is_stored(self) -> None:
         with self.assertRaises(type(invalid_task(""))):
-            send_receipt.using(queue_name="nobody").enqueue(1, "ada@example.com")
+            send_receipt.using(queue_name="missing").enqueue(1, "ada@example.com")
         with self.assertRaises(TypeError):
             send_receipt.enqueue(object(), "ada@example.com")
         with self.assertRaises(exceptions.TaskResultDoesNotExist):
-            send_receipt.get_result("nobody")
+            send_receipt.get_result("missing")
         sent = send_receipt.enqueue(1, "ada@example.com")
         with self.assertRaises(exceptions.TaskResultMismatch):
             count.get_result(sent.id)
