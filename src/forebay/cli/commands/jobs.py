@@ -436,11 +436,11 @@ def _find_sequence_head(session: StoreSession, job: Job) -> JobId | None:
 
 
 def _format_progress(progress: JobProgress) -> str | None:
-    said = progress.progress
-    if said is None:
+    latest = progress.progress
+    if latest is None:
         return None
-    done = f"{said.done:,g}" if said.total is None else f"{said.done:,g} of {said.total:,g}"
-    return f"{done} {said.message}".strip() + f" (attempt {said.attempt}, {format_instant(said.at)})"
+    done = f"{latest.done:,g}" if latest.total is None else f"{latest.done:,g} of {latest.total:,g}"
+    return f"{done} {latest.message}".strip() + f" (attempt {latest.attempt}, {format_instant(latest.at)})"
 
 
 def _print_steps_and_log(progress: JobProgress) -> None:
