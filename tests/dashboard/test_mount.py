@@ -211,7 +211,7 @@ def test_who_admits_gives_a_visitor(queue: Forebay) -> None:
         client.get(f"{PATH}/v1/queues")
     with pytest.raises(ConfigError, match="'boss' is no role"):
         EmbeddedUser("ann", "boss")
-    with pytest.raises(ConfigError, match="a visitor needs a name"):
+    with pytest.raises(ConfigError, match="EmbeddedUser needs a name"):
         EmbeddedUser(" ")
 
 

@@ -1,1 +1,1 @@
-"""The web page of the service: files that are built from `dashboard/` and served beside the API."""
+"""Dashboard: a web page that is built from `dashboard/` and served together with the API."""

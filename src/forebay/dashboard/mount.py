@@ -1,4 +1,4 @@
-"""The service with its dashboard as a part of another ASGI app: FastAPI, Starlette, Litestar.
+"""Dashboard and API as a part of another ASGI app: FastAPI, Starlette, Litestar.
 
     jobs = Dashboard(queue)
     app = FastAPI(lifespan=lifespan(queue, jobs.lifespan))
@@ -42,19 +42,18 @@ from forebay.service.service import Service
 __all__ = ["Dashboard", "EmbeddedUser"]
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-# What a proxy says of the client that it speaks for.
+# Headers that a proxy adds.
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 
 
 class Dashboard:
-    """An ASGI app to mount; its `lifespan` goes to the app around it, since those that are mounted hear of no
-    start.
+    """ASGI app to mount. Its `lifespan` belongs into that of the app around it, because a mounted app gets no
+    lifespan events.
 
-    `admit` decides which clients may enter. By default a client shows an API key of the store, as with
-    `forebay server --require-keys`. "local" admits every client of this machine as admin: it is for a machine
-    of your own and never for a server behind a proxy. A function of yours takes the ASGI scope and returns an
-    `EmbeddedUser` or None. `path` is where the app is mounted, for a framework that does not say so itself:
-    Litestar.
+    `admit` says who may enter. "keys", the default, asks for an API key of the store, as `forebay server
+    --require-keys` does. "local" makes every client of this machine an administrator: for a machine of your
+    own, never behind a proxy. A function gets the ASGI scope and returns an `EmbeddedUser` or None. `path` is
+    the path of the mount, for a framework that does not pass it: Litestar.
     """
 
     def __init__(
@@ -81,7 +80,8 @@ class Dashboard:
 
     @asynccontextmanager
     async def lifespan(self, _: Any = None) -> AsyncIterator[None]:
-        """From before the first request until after the last one. An app may be started again."""
+        """Run the service from before the first request until after the last one. May be entered again
+        afterwards."""
         if self._app is not None:
             raise ConfigError("this dashboard runs already: each app needs one of its own")
         queue = self._queue
@@ -127,50 +127,53 @@ class Dashboard:
             await require_embedded_user(self._admit, scope)
 
     def _build_service_app(self, service: Service) -> ASGIApp:
-        made = partial(http_app, service, version=version("forebay"), debug=self._debug)
+        build = partial(http_app, service, version=version("forebay"), debug=self._debug)
         clock = service.pool.clock
         rates = ClientRateLimiter(None, clock)
         if self._admit == "keys":
-            return made(guard=KeyAuthenticator(service.pool, clock, rates, sessions=service.logins.cache))
+            return build(guard=KeyAuthenticator(service.pool, clock, rates, sessions=service.logins.cache))
         if self._admit == "local":
-            return made(guard=OpenAccess(rates))
+            return build(guard=OpenAccess(rates))
         admit: Any = self._admit
-        return made(auth_wrapper=lambda app: EmbeddedAuth(app, admit))
+        return build(auth_wrapper=lambda app: EmbeddedAuth(app, admit))
 
 
 def _check_same_machine(scope: Scope) -> None:
-    """Raise Forbidden for a request from another machine. A proxy on this one would lend it our address, and
-    is refused where its headers show it. One that adds none cannot be seen: there strangers would enter. The
-    service itself looks at the names that a browser says (`check_local`)."""
-    headers = Headers.from_scope(scope)  # type: ignore[arg-type]  # ours is the same, less closely typed
-    ends = [end[0] if end else "" for end in (scope.get("client"), scope.get("server"))]
-    if all(map(is_loopback, ends)) and not any(name in headers for name in _FORWARDED):
+    """Raise Forbidden for a request from another machine.
+
+    A proxy on this machine would lend it a local address, and is refused if its headers show it. A proxy that
+    adds no headers cannot be detected, and would let strangers in. The service itself checks the names that a
+    browser sends (`check_local`).
+    """
+    headers = Headers.from_scope(scope)  # type: ignore[arg-type]  # the same mapping, with a wider type
+    hosts = [address[0] if address else "" for address in (scope.get("client"), scope.get("server"))]
+    if all(map(is_loopback, hosts)) and not any(name in headers for name in _FORWARDED):
         return
     raise Forbidden(
-        "this dashboard lets in who is on the same machine, without a proxy between; for others give it "
-        "keys (admit='keys'), or a function that knows them"
+        "this dashboard admits only clients on the same machine, without a proxy between; for other clients "
+        "use API keys (admit='keys'), or a function that names the user"
     )
 
 
 @contextmanager
 def _refuse_on_signal(refuse: Callable[[], None]) -> Iterator[None]:
-    """Let those who look on know at once that the server is about to end. It waits for their connections
-    before it tells the app of the end, and they would stay for minutes."""
+    """Close event streams as soon as the server gets a stop signal. The server waits for their connections
+    before it ends the app's lifespan, and they would stay open for minutes."""
     loop = asyncio.get_running_loop()
-    before: dict[int, Any] = {}
+    previous: dict[int, Any] = {}
 
-    def hear(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         loop.call_soon_threadsafe(refuse)
-        before[number](number, frame)
+        previous[number](number, frame)
 
-    # Only where the server listens for a signal by a function; what else becomes of one is its own affair.
+    # Only where the server handles the signal by a function, which is called afterwards.
     for number in _STOP_SIGNALS if current_thread() is main_thread() else ():
-        if callable(found := signal.getsignal(number)):
-            before[number] = found
-            signal.signal(number, hear)
+        if callable(handler := signal.getsignal(number)):
+            previous[number] = handler
+            signal.signal(number, handle)
     try:
         yield
     finally:
-        for heard, found in before.items():
-            if signal.getsignal(heard) is hear:
-                signal.signal(heard, found)
+        for handled, handler in previous.items():
+            if signal.getsignal(handled) is handle:
+                signal.signal(handled, handler)

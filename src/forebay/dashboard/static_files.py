@@ -1,7 +1,7 @@
-"""The page as an ASGI app before that of the service: what is under /dashboard is files, all else goes on.
+"""Static files of the page, as an ASGI app in front of the service: /dashboard is files, other paths go on.
 
-The page is a client of the API like any other: it is given nothing here but scripts and styles, so it needs
-no key to be loaded. What it may do is decided where it asks.
+The page is a client of the API like any other. It gets only scripts and styles here, so it needs no key to be
+loaded; the API checks its permissions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class StaticFile(NamedTuple):
-    """A file of the page in memory."""
+    """File of the page, in memory."""
 
     content: bytes
     compressed: bytes
@@ -66,7 +66,7 @@ class StaticFile(NamedTuple):
 
 
 class FileResponse(NamedTuple):
-    """What is answered to a request for a file."""
+    """Response to a request for a file."""
 
     status: int
     headers: Mapping[str, str]
@@ -79,12 +79,12 @@ def is_built() -> bool:
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is of the page, or leads to it."""
+    """Return whether a path belongs to the page, or redirects to it."""
     return path in ("/", ROOT[:-1]) or path.startswith(ROOT)
 
 
 class StaticFiles:
-    """The files of the page, and behind them the service."""
+    """App that serves the files of the page, and passes other requests to the service."""
 
     def __init__(self, app: App, folder: Path = STATIC) -> None:
         self._app = app
@@ -95,12 +95,12 @@ class StaticFiles:
         if scope["type"] != "http" or not is_page(path) or scope["method"] not in ("GET", "HEAD"):
             await self._app(scope, receive, send)
             return
-        asked = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        answer = self._build_response(path, asked, scope.get(BASE, ""))
-        headers = {**_PROTECTION, **answer.headers, "Content-Length": str(len(answer.body))}
-        told = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": answer.status, "headers": told})
-        body = b"" if scope["method"] == "HEAD" else answer.body
+        fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        response = self._build_response(path, fields, scope.get(BASE, ""))
+        headers = {**_PROTECTION, **response.headers, "Content-Length": str(len(response.body))}
+        encoded = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
+        body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.body", "body": body, "more_body": False})
 
     @cached_property
@@ -118,8 +118,8 @@ class StaticFiles:
         if not path.startswith(ROOT):
             return FileResponse(307, {"Location": base + ROOT})
         name = path.removeprefix(ROOT)
-        # Every view has an address of its own, and the script in the one page knows them. They may have dots:
-        # a queue can be called mail.daily. Only a file has one before the first slash.
+        # Every view has a path of its own, which the script of the page routes. It may contain dots, as names
+        # of queues do (mail.daily). Only a file has one before the first slash.
         head = name.partition("/")[0]
         is_view = head != "assets" and "." not in head
         file = self._files.get(name) or (self._index_page(base) if is_view else None)
@@ -140,8 +140,7 @@ class StaticFiles:
 
 
 def _insert_base(page: bytes, base: str) -> bytes:
-    """The page as it is found under a path: it names its files from the root of the host, and tells its
-    script where the service is."""
+    """Return the page for a mount: its files and its API are below the path of the mount."""
     path = escape(base).encode()
     page = page.replace(b'"' + ROOT.encode(), b'"' + path + ROOT.encode())
     return page.replace(_NO_BASE, _NO_BASE.replace(b'""', b'"' + path + b'"'))
@@ -153,7 +152,7 @@ def _read_file(path: Path) -> StaticFile:
 
 def _build_file(path: Path, content: bytes) -> StaticFile:
     kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    # What the system takes scripts for differs, and browsers run none that is not called one.
+    # The system's type of scripts differs, and browsers run only scripts with a JavaScript type.
     kind = "text/javascript" if path.suffix == ".js" else kind
     return StaticFile(
         content=content,

@@ -58,7 +58,8 @@ UNSUPPORTED: Final = ProblemKind("unsupported", 405, "UNIMPLEMENTED", "There is 
 NOT_FOUND: Final = ProblemKind("not_found", 404, "NOT_FOUND", "There is nothing at this address")
 TOO_LARGE: Final = ProblemKind("too_large", 413, "RESOURCE_EXHAUSTED", "The request is too large")
 TOO_SLOW: Final = ProblemKind("too_slow", 408, "DEADLINE_EXCEEDED", "The request took too long to arrive")
-INTERNAL: Final = ProblemKind("internal", 500, "INTERNAL", "Something is wrong with the service")
+INTERNAL: Final = ProblemKind("internal", 500, "INTERNAL", "The service has an internal error")
+INTERNAL_DETAIL: Final = "the service has an internal error; its log has the details"
 
 # The first matching class counts, so subclasses come first.
 _KINDS: Final[tuple[tuple[type[ForebayError], ProblemKind], ...]] = (

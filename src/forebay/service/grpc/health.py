@@ -1,4 +1,4 @@
-"""The standard health service, and reflection: what is answered without a key."""
+"""Standard gRPC health service, and reflection: the calls that need no key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forebay.service.service import Service
 
 NAME: Final = "grpc.health.v1.Health"
 KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)})
-# Calls without a key at a time: of all clients, and of one address. They never take the room of other calls.
+# Concurrent calls without a key: in total, and by address. They leave room for other calls.
 MAX_OPEN_CALLS: Final = 1_000
 MAX_OPEN_CALLS_PER_ADDRESS: Final = 100
 
@@ -33,7 +33,7 @@ _UNKNOWN: Final = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 class OpenCalls:
-    """Calls that need no key: rated by address, and few at a time."""
+    """Bounds of calls without a key: a rate by address, and a number of concurrent calls."""
 
     def __init__(self, guard: Authenticator, budget: Budget) -> None:
         self._guard = guard
@@ -41,16 +41,14 @@ class OpenCalls:
 
     @asynccontextmanager
     async def admit(self, context: Any) -> AsyncIterator[None]:
-        """Hold a place for a call, or end it with RESOURCE_EXHAUSTED."""
+        """Hold a slot for a call, or end it with RESOURCE_EXHAUSTED."""
         address = address_of(context.peer())
         try:
             self._guard.count_open_request(address)
         except TooManyRequests as exc:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
         if not self._budget.acquire(address):
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls without a key are under way"
-            )
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many concurrent calls without a key")
         try:
             yield
         finally:
@@ -58,7 +56,7 @@ class OpenCalls:
 
 
 class HealthServicer:
-    """All our services serve, or none does: they have one store."""
+    """Health service. All Forebay services have the same status, because they share one store."""
 
     def __init__(self, service: Service, calls: OpenCalls) -> None:
         self._service = service
@@ -68,9 +66,9 @@ class HealthServicer:
         self._changed = asyncio.Event()
 
     def handler(self) -> Any:
-        """What is registered with a server."""
+        """Return the handler to register with a server."""
         render = health_pb2.HealthCheckResponse.SerializeToString
-        # Streams of requests to the library, for the reason that `answering` gives.
+        # As streams of requests, for the reason in `servicer`.
         return grpc.method_handlers_generic_handler(
             NAME,
             {
@@ -92,20 +90,20 @@ class HealthServicer:
                 await self._send_changes(is_known, context)
 
     async def _send_changes(self, is_known: bool, context: Any) -> None:
-        told: Any = None
+        sent: Any = None
         while not self._service.claim_waiters.is_stopped:
-            # Taken before the status: a change while this call writes is not missed.
+            # Read before the status, so that a change during the write is not missed.
             changed = self._changed
             status = self._status if is_known else _UNKNOWN
-            if status is not None and status != told:
-                told = status
+            if status is not None and status != sent:
+                sent = status
                 with suppress(grpc.aio.InternalError):  # a lost client shows at the end of the call
                     await context.write(health_pb2.HealthCheckResponse(status=status))
             await changed.wait()
 
     @contextmanager
     def _poll_while_watched(self) -> Iterator[None]:
-        """One task looks for all watchers, from the first to the last of them."""
+        """Run one polling task for all watchers, from the first to the last."""
         self._watchers += 1
         if self._watchers == 1:
             self._status = None
@@ -139,7 +137,7 @@ class HealthServicer:
 
 
 async def _read_service_name(context: Any) -> str:
-    """The service that a client asks about; ends a call that does not say so."""
+    """Return the service that a client asks about; ends a malformed call."""
     try:
         request = health_pb2.HealthCheckRequest.FromString(await read_message(context))
     except (MessageTimeout, InvalidRequest, DecodeError) as exc:
@@ -148,7 +146,7 @@ async def _read_service_name(context: Any) -> str:
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types
-    """The library's own, within the bounds of calls that need no key."""
+    """Reflection service of the library, within the bounds of calls without a key."""
 
     def __init__(self, names: tuple[str, ...], calls: OpenCalls) -> None:
         super().__init__(names)

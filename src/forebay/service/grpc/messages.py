@@ -1,9 +1,9 @@
-"""Shapes as messages: which field of a message holds what, how it is read and how it is written.
+"""Mapping between structs and gRPC messages: fields, decoding and encoding.
 
-The rules are few, so that the .proto file is made by them (tools/proto.py) and nothing is written twice:
-instants are `google.protobuf.Timestamp`, lengths are seconds, states and other fixed words are strings as
-over HTTP, and what may be any JSON value is JSON text in a field whose name ends in `_json`: a number in a
-`google.protobuf.MetricTerm` is a double, which would take the last digits from an id of 64 bits.
+The rules are few, so tools/proto.py generates the .proto file by them. Instants are
+`google.protobuf.Timestamp`, durations are seconds, and enumerations are strings as over HTTP. A field of any
+JSON value is JSON text and has a name that ends in `_json`: a number in `google.protobuf.Value` is a double,
+which would lose the last digits of a 64-bit id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMES: Final[Mapping[type, str]] = {
 
 
 class FieldKind(Enum):
-    """What a field holds."""
+    """Kind of a field's values."""
 
     TEXT = auto()
     INTEGER = auto()
@@ -45,15 +45,15 @@ class FieldKind(Enum):
 
 
 class MessageField(NamedTuple):
-    """A field of a shape, and of its message."""
+    """Field of a struct, and of its message."""
 
     name: str
     kind: FieldKind
     struct_type: type[msgspec.Struct] | None = None
     is_list: bool = False
     is_map: bool = False
-    is_optional: bool = False  # one that is not there is another thing than an empty one
-    is_nullable: bool = False  # null is a third thing
+    is_optional: bool = False  # an unset field differs from an empty one
+    is_nullable: bool = False  # null differs from both
     values: tuple[str, ...] = ()
     default: object = None
 
@@ -63,7 +63,7 @@ class MessageField(NamedTuple):
 
 
 class MessageMapping:
-    """A shape as a message."""
+    """Mapping of a struct to a message."""
 
     def __init__(self, struct_type: type[msgspec.Struct]) -> None:
         self.struct_type = struct_type
@@ -72,45 +72,45 @@ class MessageMapping:
         self.nullable: set[str] = {field.name for field in self.fields if field.is_nullable}
 
     def read(self, message: Any) -> dict[str, Any]:
-        """What is said in a message, for msgspec to make the shape of; raises Unreadable."""
-        found: dict[str, Any] = {}
+        """Return the fields of a message as msgspec converts them; raises InvalidRequest."""
+        values: dict[str, Any] = {}
         for descriptor, value in message.ListFields():
             field = self.by_wire.get(descriptor.name)
             if field is not None:
-                found[field.name] = _read(field, value)
+                values[field.name] = _read(field, value)
         for name in getattr(message, WITHOUT) if self.nullable else ():
-            if name not in self.nullable or name in found:
-                raise InvalidRequest(f"{name!r:.100} cannot be taken away here - at `$.{WITHOUT}`")
-            found[name] = None
-        return found
+            if name not in self.nullable or name in values:
+                raise InvalidRequest(f"{name!r:.100} cannot be null here - at `$.{WITHOUT}`")
+            values[name] = None
+        return values
 
-    def write(self, answer: msgspec.Struct, message: Any) -> None:
-        """Put an answer into its message, which is empty."""
+    def write(self, struct: msgspec.Struct, message: Any) -> None:
+        """Fill an empty message from a struct."""
         for field in self.fields:
-            value = getattr(answer, field.name)
+            value = getattr(struct, field.name)
             if value is not None or (field.kind is FieldKind.JSON and not field.is_optional):
                 _write(field, value, message)
 
 
 @cache
 def mapping_of(struct_type: type[msgspec.Struct]) -> MessageMapping:
-    """The form of a shape, worked out once."""
+    """Return the mapping of a struct type; it is built once."""
     return MessageMapping(struct_type)
 
 
 def message_name(struct_type: type[msgspec.Struct]) -> str:
-    """What the message of a shape is called."""
+    """Return the name of a struct's message."""
     return _NAMES.get(struct_type) or struct_type.__name__.removesuffix("View")
 
 
-# Reading and writing
+# Decoding and encoding
 
 
 def _read(field: MessageField, value: Any) -> Any:
     if field.is_map:
         return dict(value)
     if field.is_list:
-        return [_read_value(field, one) for one in value]
+        return [_read_value(field, item) for item in value]
     return _read_value(field, value)
 
 
@@ -132,21 +132,21 @@ def _read_value(field: MessageField, value: Any) -> Any:
 
 
 def _write(field: MessageField, value: Any, message: Any) -> None:
-    place = field.wire
+    name = field.wire
     if field.is_map:
-        getattr(message, place).update(value)
+        getattr(message, name).update(value)
     elif field.kind in (FieldKind.MESSAGE, FieldKind.TIMESTAMP):
-        inner = getattr(message, place)
+        inner = getattr(message, name)
         if not field.is_list:
             inner.SetInParent()
-        for one in value if field.is_list else (value,):
-            _fill(field, one, inner.add() if field.is_list else inner)
+        for item in value if field.is_list else (value,):
+            _fill(field, item, inner.add() if field.is_list else inner)
     elif field.is_list:
-        getattr(message, place).extend(value)
+        getattr(message, name).extend(value)
     elif field.kind is FieldKind.JSON:
-        setattr(message, place, msgspec.json.encode(value).decode())
+        setattr(message, name, msgspec.json.encode(value).decode())
     else:
-        setattr(message, place, value.value if isinstance(value, Enum) else value)
+        setattr(message, name, value.value if isinstance(value, Enum) else value)
 
 
 def _fill(field: MessageField, value: Any, inner: Any) -> None:
@@ -156,30 +156,30 @@ def _fill(field: MessageField, value: Any, inner: Any) -> None:
         mapping_of(field.struct_type).write(value, inner)
 
 
-# What a shape holds
+# Fields of structs
 
 
 def _build_fields(struct_type: type[msgspec.Struct]) -> tuple[MessageField, ...]:
-    described = inspect.type_info(struct_type)
-    assert isinstance(described, inspect.StructType)  # noqa: S101 - a shape is one
+    info = inspect.type_info(struct_type)
+    assert isinstance(info, inspect.StructType)  # noqa: S101 - of a struct
     own = struct_type.__annotations__
-    # Its own before what it has from others: an id comes first.
-    ordered = sorted(described.fields, key=lambda one: one.name not in own)
-    return tuple(_build_field(one) for one in ordered)
+    # Its own fields before inherited ones, so that an id comes first.
+    ordered = sorted(info.fields, key=lambda field: field.name not in own)
+    return tuple(_build_field(field) for field in ordered)
 
 
 def _build_field(info: inspect.Field) -> MessageField:
     kind, is_nullable = _without_none(info.type)
     has_default = not info.required and info.default is not NODEFAULT
     is_unset = not info.required and info.default is NODEFAULT and info.default_factory is NODEFAULT
-    found = _describe_field(info.name, kind)
-    if found.is_list or found.is_map or isinstance(kind, inspect.AnyType):
-        return found
+    field = _describe_field(info.name, kind)
+    if field.is_list or field.is_map or isinstance(kind, inspect.AnyType):
+        return field
     empty = {FieldKind.TEXT: "", FieldKind.INTEGER: 0, FieldKind.NUMBER: 0, FieldKind.BOOLEAN: False}.get(
-        found.kind, NODEFAULT
+        field.kind, NODEFAULT
     )
     is_empty = has_default and type(info.default) is type(empty) and info.default == empty
-    return found._replace(
+    return field._replace(
         is_optional=(not info.required and not is_empty) or is_nullable,
         is_nullable=is_nullable and (is_unset or (has_default and info.default is not None)),
         default=None if not has_default or is_empty else info.default,
@@ -190,8 +190,8 @@ def _without_none(kind: inspect.Type) -> tuple[inspect.Type, bool]:
     while isinstance(kind, inspect.Metadata):
         kind = kind.type
     if isinstance(kind, inspect.UnionType):
-        [left] = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
-        return _without_none(left)[0], True
+        [inner] = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+        return _without_none(inner)[0], True
     return kind, False
 
 
@@ -211,9 +211,9 @@ def _describe_field(name: str, kind: inspect.Type) -> MessageField:
                 else _map_field(name, kind.value_type)
             )
         case inspect.EnumType():
-            return MessageField(name, FieldKind.TEXT, values=tuple(one.value for one in kind.cls))
+            return MessageField(name, FieldKind.TEXT, values=tuple(member.value for member in kind.cls))
         case inspect.LiteralType():
-            return MessageField(name, FieldKind.TEXT, values=tuple(str(one) for one in kind.values))
+            return MessageField(name, FieldKind.TEXT, values=tuple(str(value) for value in kind.values))
         case _:
             return MessageField(name, _SCALAR_KINDS[type(kind)])
 

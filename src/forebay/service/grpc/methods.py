@@ -1,4 +1,4 @@
-"""One table: which operation a method calls, what it is asked with and what it answers."""
+"""Method table: the permission function, request type and response type of each gRPC method."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ Response = TypeVar("Response", bound=ResponseModel)
 
 
 class MethodSpec(NamedTuple):
-    """Exactly one of `call` and `stream` is there. `waits` is the field that says how long the answer may
-    take: never longer than the deadline of the call leaves."""
+    """gRPC method with exactly one of `call` and `stream`. `wait_field` is the request's wait, which must not
+    exceed the deadline of the call."""
 
     request_type: type[RequestModel]
     response_type: type[ResponseModel]
@@ -74,7 +74,7 @@ def unary_method(
     call: Callable[[AuthorizedRequest, Request], Awaitable[Response]],
     wait_field: str | None = None,
 ) -> MethodSpec:
-    """A method that is answered once."""
+    """Return a method with one response."""
     return MethodSpec(request_type, response_type, call=call, wait_field=wait_field)
 
 
@@ -83,18 +83,18 @@ def stream_method(
     response_type: type[Response],
     stream: Callable[[AuthorizedRequest, Request], AsyncGenerator[Response, None]],
 ) -> MethodSpec:
-    """A method that is answered again and again."""
+    """Return a method with a stream of responses."""
     return MethodSpec(request_type, response_type, stream=stream)
 
 
 def _dequeue(permit: AuthorizedRequest, data: requests.DequeueRequest) -> Awaitable[ClaimResponse]:
-    wanted = ClaimRequest(
+    request = ClaimRequest(
         queues=data.queues,
         tasks=data.tasks,
         lease_seconds=data.lease_seconds,
         wait_seconds=data.wait_seconds,
     )
-    return claims.claim(permit, wanted)
+    return claims.claim(permit, request)
 
 
 PRODUCER: Final = (

@@ -1,7 +1,7 @@
-"""Request messages of the methods: schemas of the service, with the fields that HTTP has in its paths.
+"""Request messages of the methods: structs of the service, with the fields that HTTP has in its paths.
 
-A method is called as its request is, and the first line of the request says what it does. Its message has the
-same name, and the same fields under numbers that the committed .proto file keeps (tools/proto.py).
+A method is named after its request, and the docstring of the request describes it. Its message has the same
+name, and the same fields, under numbers that the committed .proto file preserves (tools/proto.py).
 """
 
 from __future__ import annotations

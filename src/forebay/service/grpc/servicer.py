@@ -1,9 +1,9 @@
-"""The methods as the library wants them: let in, read, call one operation, render.
+"""Servicer: authenticates, decodes, calls one permission function and encodes.
 
-Bodies come as bytes, so that nothing of a request is parsed before its caller was let in, and so that one
-that cannot be parsed is answered by our table like everything else. To the library every request is a stream
-of messages: it would read the only message before the handler is called, so a stranger could have calls under
-way, for as long as the server runs, whose message never comes.
+Bodies come as bytes. So nothing of a request is parsed before its caller is authenticated, and a malformed
+request gets a problem like any other error. Every method takes a stream of request messages: for a unary
+request the library reads the message before it calls the handler, so a client without a key could hold calls
+open for ever by never sending it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from forebay.service.service import Service
 
 PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
-# A wait ends so long before the deadline of its call that its answer arrives in time.
+# A wait ends this much before the deadline of its call, so that the response arrives in time.
 MARGIN_SECONDS: Final = 0.25
 ARRIVAL_TIMEOUT_SECONDS: Final = 30.0  # as over HTTP
-# Clients take 8 KiB behind an answer; a character is up to twelve bytes of a status, and six of a problem.
+# Clients accept 8 KiB of trailers; a character takes up to twelve bytes in a status, and six in a problem.
 MAX_STATUS_CHARS: Final = 200
 MAX_DETAIL_CHARS: Final = 600
 
@@ -52,7 +52,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Servicer:
-    """The handlers of all methods of one service."""
+    """Handlers of all methods of one service."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Servicer:
         }
 
     def handlers(self) -> list[Any]:
-        """What is registered with a server."""
+        """Return the handlers to register with a server."""
         return [
             grpc.method_handlers_generic_handler(
                 f"{PACKAGE}.{name}", {method.name: self._handler(method) for method in methods}
@@ -87,51 +87,51 @@ class Servicer:
         return grpc.stream_unary_rpc_method_handler(self._unary(method))
 
     def _unary(self, method: MethodSpec) -> Handler:
-        async def answer(_: Any, context: Any) -> bytes:
-            told: Metadata = []
+        async def handle(_: Any, context: Any) -> bytes:
+            trailers: Metadata = []
             call = self._start_call(method)
             try:
-                permit = await self._authorize(context, told, call)
+                permit = await self._authorize(context, trailers, call)
                 body = await read_message(context)
                 with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
-                    asked = await self._read(method, body, permit)
-                    request = limit_wait(method, asked, context.time_remaining())
+                    request = await self._read(method, body, permit)
+                    request = limit_wait(method, request, context.time_remaining())
                     assert method.call is not None  # noqa: S101 - it has no stream
-                    answered = render(await method.call(permit, request))
-                permit.caller.spend(answered)
-            except Exception as exc:  # the request boundary: whatever it is, the caller is told
-                await self._refuse(context, exc, told, call)
-            finally:  # also of a caller that has left
-                self._end(context, told, call)
-            context.set_trailing_metadata(tuple(told))
-            return answered
+                    response = render(await method.call(permit, request))
+                permit.caller.spend(response)
+            except Exception as exc:  # the request boundary: any error is reported to the caller
+                await self._refuse(context, exc, trailers, call)
+            finally:  # also if the caller has disconnected
+                self._end(context, trailers, call)
+            context.set_trailing_metadata(tuple(trailers))
+            return response
 
-        return answer
+        return handle
 
     def _stream(self, method: MethodSpec) -> Handler:
-        async def answer(_: Any, context: Any) -> None:
-            told: Metadata = []
+        async def handle(_: Any, context: Any) -> None:
+            trailers: Metadata = []
             call = self._start_call(method)
             try:
-                permit = await self._authorize(context, told, call)
-                assert method.stream is not None  # noqa: S101 - it has no single answer
-                asked = await self._read(method, await read_message(context), permit)
+                permit = await self._authorize(context, trailers, call)
+                assert method.stream is not None  # noqa: S101 - it has no unary call
+                request = await self._read(method, await read_message(context), permit)
                 # Closed here, not by garbage collection: its leases go back when the call ends.
-                async with aclosing(method.stream(permit, asked)) as answers:
-                    async for one in answers:
+                async with aclosing(method.stream(permit, request)) as responses:
+                    async for response in responses:
                         call.record_response()
-                        sent = render(one)
-                        permit.caller.spend(sent)
-                        await context.write(sent)
-            except grpc.aio.InternalError:  # the client is gone
+                        encoded = render(response)
+                        permit.caller.spend(encoded)
+                        await context.write(encoded)
+            except grpc.aio.InternalError:  # the client has gone
                 return
             except Exception as exc:  # as above
-                await self._refuse(context, exc, told, call)
+                await self._refuse(context, exc, trailers, call)
             finally:
-                self._end(context, told, call)
-            context.set_trailing_metadata(tuple(told))
+                self._end(context, trailers, call)
+            context.set_trailing_metadata(tuple(trailers))
 
-        return answer
+        return handle
 
     async def _read(self, method: MethodSpec, body: bytes, permit: AuthorizedRequest) -> RequestModel:
         permit.caller.spend(body)
@@ -142,14 +142,14 @@ class Servicer:
         return CallRecorder(self._service.request_stats, self._routes[method])
 
     async def _authorize(self, context: Any, trailers: Metadata, call: CallRecorder) -> AuthorizedRequest:
-        """Who asks. Unlike over HTTP there is no look at where a request is from: pages in a browser cannot
-        make one of these."""
-        shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
-        asked = request_id(str(shown.get(REQUEST_ID, "")))
-        trailers.append((REQUEST_ID, asked))
+        """Authenticate a call. There is no check of its Origin as over HTTP, because pages in a browser
+        cannot make gRPC calls."""
+        metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+        req_id = request_id(str(metadata.get(REQUEST_ID, "")))
+        trailers.append((REQUEST_ID, req_id))
         certificate = _certificate(context) if self._reads_certificates else None
         caller = await self._guard.authenticate(
-            bearer_token(shown.get("authorization")), address_of(context.peer()), asked, certificate
+            bearer_token(metadata.get("authorization")), address_of(context.peer()), req_id, certificate
         )
         call.caller = caller.name
         trailers += [(name.lower(), value) for name, value in caller.headers.items()]
@@ -158,7 +158,7 @@ class Servicer:
     async def _refuse(
         self, context: Any, error: Exception, trailers: Metadata, call: CallRecorder
     ) -> NoReturn:
-        """End a call with what went wrong: a status, and all of the problem in the metadata behind it."""
+        """End a call with an error: a status, and the whole problem in the trailing metadata."""
         problem = _problem_of_error(error)
         problem = replace(problem, detail=problem.detail[:MAX_DETAIL_CHARS])
         more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", render(problem))]
@@ -181,29 +181,29 @@ class Servicer:
 
 
 def _certificate(context: Any) -> str | None:
-    """The common name in the certificate that the client has proved to have."""
+    """Return the common name of the verified client certificate."""
     return common_name(next(iter(context.auth_context().get("x509_common_name", ())), None))
 
 
 def line_of(context: Any, trailers: Metadata, call: CallRecorder) -> RequestLine:
-    """A call as it is logged."""
-    shown: Mapping[str, Any] = dict(context.invocation_metadata() or ())
+    """Return the log line of a call."""
+    metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
     return RequestLine(
         method=call.route.method,
         path=call.route.endpoint,
         status=call.status,
         address=address_of(context.peer()),
-        caller=call.caller or key_name_in(bearer_token(shown.get("authorization"))),
+        caller=call.caller or key_name_in(bearer_token(metadata.get("authorization"))),
         request=next((str(value) for name, value in trailers if name == REQUEST_ID), ""),
     )
 
 
 class MessageTimeout(Exception):
-    """The message of a call did not come in its time."""
+    """Call whose message did not arrive in time."""
 
 
 async def read_message(context: Any) -> bytes:
-    """The message of a call; raises TooSlow or Unreadable."""
+    """Return the message of a call; raises MessageTimeout or InvalidRequest."""
     try:
         async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
             body = await context.read()
@@ -211,12 +211,12 @@ async def read_message(context: Any) -> bytes:
         raise MessageTimeout(f"the request has not arrived within {ARRIVAL_TIMEOUT_SECONDS:g} s") from exc
     if body is grpc.aio.EOF:
         raise InvalidRequest("the call has no message")
-    found: bytes = body
-    return found
+    message: bytes = body
+    return message
 
 
 def decode_request(request_type: type[RequestModel], body: bytes) -> RequestModel:
-    """A request; raises Unreadable."""
+    """Return the request in a message; raises InvalidRequest."""
     message = getattr(forebay_pb2, message_name(request_type))()
     try:
         message.ParseFromString(body)
@@ -225,34 +225,32 @@ def decode_request(request_type: type[RequestModel], body: bytes) -> RequestMode
         raise InvalidRequest(str(exc)) from exc
 
 
-def render(answer: ResponseModel) -> bytes:
-    """An answer as it is sent."""
-    message = getattr(forebay_pb2, message_name(type(answer)))()
-    mapping_of(type(answer)).write(answer, message)
+def render(response: ResponseModel) -> bytes:
+    """Return the encoded message of a response."""
+    message = getattr(forebay_pb2, message_name(type(response)))()
+    mapping_of(type(response)).write(response, message)
     body: bytes = message.SerializeToString()
     return body
 
 
 def limit_wait(method: MethodSpec, request: RequestModel, remaining: float | None) -> RequestModel:
-    """The same request, waiting no longer than its caller does."""
+    """Return the request with a wait that ends before the deadline of the call."""
     if method.wait_field is None or remaining is None:
         return request
-    most = max(0.0, remaining - MARGIN_SECONDS)
-    return (
-        request
-        if getattr(request, method.wait_field) <= most
-        else replace(request, **{method.wait_field: most})
-    )
+    max_wait = max(0.0, remaining - MARGIN_SECONDS)
+    if getattr(request, method.wait_field) <= max_wait:
+        return request
+    return replace(request, **{method.wait_field: max_wait})
 
 
 def address_of(peer: str) -> str:
-    """The address in what the library says of a connection: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
+    """Return the address in gRPC's text for a peer: `ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711`."""
     kind, _, rest = peer.partition(":")
     return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
 
 
 class CallRecorder:
-    """One call, counted once: with its first answer, or with what went wrong before; and what goes wrong."""
+    """Statistics of one call: its latency until the first response or error, and its errors."""
 
     def __init__(self, requests: RequestStats, route: RequestRoute) -> None:
         self._requests = requests
@@ -281,9 +279,10 @@ def _problem_of_error(error: Exception) -> Problem:
     if isinstance(error, ForebayError):
         return problem_of(error)
     if isinstance(error, InvalidRequest):
-        words = f"the request cannot be read: {error!s:.500}"
-        return make_problem(problems.BAD_REQUEST, words, field=error.field)
+        return make_problem(
+            problems.BAD_REQUEST, f"the request cannot be read: {error!s:.500}", field=error.field
+        )
     if isinstance(error, MessageTimeout):
         return make_problem(problems.TOO_SLOW, str(error))
-    logger.error("a request has met a fault of the service", exc_info=error)
-    return make_problem(problems.INTERNAL, "the service has met a fault of its own; its log says more")
+    logger.error("a request has failed with an internal error", exc_info=error)
+    return make_problem(problems.INTERNAL, problems.INTERNAL_DETAIL)

@@ -1,4 +1,4 @@
-"""The access log of HTTP: one line for each request, when it has ended."""
+"""HTTP access log: one line per request, when it has ended."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from forebay.service.auth import Caller
 from forebay.service.http.auth import CALLER, REFUSED_KEY_NAME, REQUEST_ID
 from forebay.service.request_log import RequestLine
 
-_UNANSWERED: Final = "-"  # the client has gone before its answer began
+_UNANSWERED: Final = "-"  # the client has disconnected before the response
 
 
 class AccessLog:
-    """The app, with a line for each of its requests."""
+    """Middleware that logs requests."""
 
     def __init__(self, app: ASGIApp, clock: Clock) -> None:
         self._app = app
@@ -27,23 +27,23 @@ class AccessLog:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        began = self._clock.monotonic()
+        started_at = self._clock.monotonic()
         start: Mapping[str, Any] = {}
 
-        async def noted(message: Message) -> None:
+        async def record_start(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
                 start = message
             await send(message)
 
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, record_start)
         finally:
-            line_of(scope, start).write((self._clock.monotonic() - began) * 1_000)
+            line_of(scope, start).write((self._clock.monotonic() - started_at) * 1_000)
 
 
 def line_of(scope: HTTPScope, start: Mapping[str, Any]) -> RequestLine:
-    """A request and the start of its answer as they are logged."""
+    """Return the log line of a request and the start of its response."""
     known = cast("dict[str, Any]", scope)
     caller: Caller | None = known.get(CALLER)
     client = scope["client"]

@@ -1,4 +1,4 @@
-"""The service as an ASGI app."""
+"""ASGI app of the service."""
 
 from __future__ import annotations
 
@@ -53,13 +53,11 @@ ROUTE_MODULES: Final = (
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (
     "Jobs for programs in any language: enqueue, claim, settle, inspect and operate. "
-    "Problems are told as RFC 9457 has it; their `code` is stable."
+    "Errors are problem details of RFC 9457; their `code` is stable."
 )
 AuthWrapper = Callable[[ASGIApp], ASGIApp]
 _TYPE: Final = re.compile(r":\w+}")
-_CLIENT_CLOSED_STATUS: Final = (
-    499  # what proxies write into their logs for a client that has gone; nobody reads it
-)
+_CLIENT_CLOSED_STATUS: Final = 499  # as in the logs of nginx; the client has gone and does not read it
 
 
 def http_app(
@@ -73,10 +71,11 @@ def http_app(
     debug: bool = False,
     auth_wrapper: AuthWrapper | None = None,
 ) -> ASGIApp:
-    """The routes of this service; its start and its stop are those of the server that runs it. Without a
-    guard everybody is let in; `hosts` are names by which such a server may be asked. With `debug`
-    there are routes for who looks for a fault. A `auth_wrapper` of the caller's own stands in place of the
-    guard."""
+    """Return the routes of this service as an ASGI app, which starts and stops with the server that runs it.
+
+    Without `guard`, every client is an administrator; `hosts` are the names by which such a server may be
+    addressed. `debug` adds the debug routes. An `auth_wrapper` of the caller replaces the guard.
+    """
     framework = framework_app(service, version=version, max_body=max_body, debug=debug)
     routes = StoreRpc(FastPath(framework, _ERROR_HANDLERS, max_body), service, max_body)
     admitted = BodyTimeout(routes, body_timeout)
@@ -93,10 +92,10 @@ def http_app(
 def framework_app(
     service: Service, *, version: str, max_body: int = MAX_BODY, debug: bool = False
 ) -> Litestar:
-    """The same without the limit on time and without the shortcut."""
+    """Return the Litestar app, without body time-out and fast path."""
     routes = _routes(debug=debug)
     return Litestar(
-        # Those for OPTIONS first, or the framework makes some that do not know of all methods of a path.
+        # OPTIONS routes first: else Litestar adds its own, which do not list all methods of a path.
         [*_options(routes), *routes],
         request_class=StrictRequest,
         state=State({"service": service}),
@@ -104,7 +103,7 @@ def framework_app(
         on_shutdown=[service.stop],
         exception_handlers=_ERROR_HANDLERS,
         request_max_body_size=max_body,
-        # No pages: those of the framework load scripts from other hosts.
+        # No documentation pages: those of Litestar load scripts from other hosts.
         openapi_config=OpenAPIConfig(
             title="Forebay",
             version=version,
@@ -123,14 +122,14 @@ def _routes(*, debug: bool) -> list[HTTPRouteHandler]:
 
 
 def _templates(*, debug: bool) -> Iterator[str]:
-    """Every endpoint, as the reference writes it: without the types that the framework wants."""
+    """Yield every endpoint as the reference names it: without Litestar's parameter types."""
     for handler in _routes(debug=debug):
         yield from (_TYPE.sub("}", path) for path in handler.paths)
     yield from (PATH + operation for operation in store_methods())
 
 
 def _options(handlers: Sequence[HTTPRouteHandler]) -> Iterator[HTTPRouteHandler]:
-    """For each path, what may be done there."""
+    """Yield a handler for each path that lists its methods."""
     methods: dict[str, set[str]] = defaultdict(lambda: {"OPTIONS"})
     for handler in handlers:
         for path in handler.paths:

@@ -1,12 +1,12 @@
-"""Who is let in, before anything of a request is read: the guard at the door of HTTP.
+"""HTTP authentication, before any part of the body is read.
 
-A request that is let in carries its `Caller`. Its answer says what the caller has left, and by which id the
-audit log knows the request.
+An authenticated request carries its `Caller`. The response says what is left of the caller's rate, and has
+the request id of the audit log.
 
-A browser shows the cookie of a session with every request to this server, whichever page has made it. So one
-that changes something needs a header as well, which a page of another site cannot send without our leave, and
-we give none; and it must not say that it is from another site. The cookie is not shown to us by such pages
-anyway (SameSite): each of these is enough.
+A browser sends the session cookie with every request to this server, whichever page makes it. So a request
+that changes something also needs a header, which a page of another site cannot send without CORS permission,
+and there is none. Its Origin must be this server, too. Browsers do not send the cookie for such pages in the
+first place (SameSite). Each of these defences is sufficient.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from forebay.service.runtime.converter import LARGE
 from forebay.service.sessions import ShownSession
 
 CALLER: Final = "forebay.caller"
-REFUSED_KEY_NAME: Final = "forebay.refused_key_name"  # the name of the key in a token that was refused
-CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name that the client has proved
+REFUSED_KEY_NAME: Final = "forebay.refused_key_name"  # the name of the key in a refused token
+CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name of a verified client certificate
 REQUEST_ID: Final = "X-Request-Id"
-# What says nothing about anybody's jobs: whoever watches over the server, and how to talk to it.
+# Endpoints without authentication, which reveal nothing about jobs: health, the OpenAPI document, logins.
 OPEN: Final = ("/health/", "/openapi", "/v1/login")
 PAGE_HEADER: Final = "X-Forebay-Page"
-# The page says so of what it asks while its user does nothing. Its stream of events is such a request always.
+# Sent by the page with requests that it makes by itself. The event stream always is such a request.
 BACKGROUND_HEADER: Final = "X-Forebay-Background"
 STREAM: Final = "/v1/events/stream"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -46,7 +46,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class AuthMiddleware:
-    """The app behind a guard."""
+    """Middleware that authenticates requests."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         headers = Headers.from_scope(scope)
-        asked = request_id(headers.get(REQUEST_ID, ""))
+        req_id = request_id(headers.get(REQUEST_ID, ""))
         try:
-            caller = await self._authenticate(scope, headers, asked)
+            caller = await self._authenticate(scope, headers, req_id)
         except ForebayError as error:
             cast("dict[str, Any]", scope)[REFUSED_KEY_NAME] = key_name_in(
                 bearer_token(headers.get("authorization"))
             )
-            await refuse(send, error, {REQUEST_ID: asked})
+            await refuse(send, error, {REQUEST_ID: req_id})
             return
         if caller is None:
             await self._app(scope, receive, send)
@@ -81,18 +81,18 @@ class AuthMiddleware:
         cast("dict[str, Any]", scope)[CALLER] = caller
         if caller.usage is not None and caller.usage.counts_bytes:
             receive, send = count_received_bytes(receive, caller.usage), count_sent_bytes(send, caller.usage)
-        send = add_headers(send, {**caller.headers, REQUEST_ID: asked})
+        send = add_headers(send, {**caller.headers, REQUEST_ID: req_id})
         if caller.usage is None or not may_be_large(headers):
             await self._app(scope, receive, send)
             return
-        held = HeldBody(receive, caller.usage)
+        body = HeldBody(receive, caller.usage)
         try:
-            await self._app(scope, held.receive, send)
+            await self._app(scope, body.receive, send)
         finally:
-            caller.usage.release_bytes(held.size)
+            caller.usage.release_bytes(body.size)
 
     async def _authenticate(self, scope: HTTPScope, headers: Headers, request: str) -> Caller | None:
-        """The caller of a request; None where the answer is for everybody."""
+        """Return the caller of a request; None for an endpoint without authentication."""
         address = scope["client"][0] if scope["client"] else ""
         if scope["path"].startswith(OPEN):
             self._guard.count_open_request(address)
@@ -107,7 +107,8 @@ class AuthMiddleware:
         return await self._guard.authenticate(token, address, request, certificate, session)
 
     def _find_session(self, scope: HTTPScope, headers: Headers) -> ShownSession | None:
-        """The session in the cookie; raises Forbidden for a request that another site may have made."""
+        """Return the session in the cookie; raises Forbidden for a request that another site may have
+        made."""
         cookie = Cookie.of(scope, SESSION, is_secure=self._is_secure)
         found = cookie.find(headers.get("cookie", ""))
         if found is None:
@@ -117,47 +118,49 @@ class AuthMiddleware:
 
 
 def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
-    """The name in the client's certificate; raises Forbidden for a request of another site. A browser shows
-    a certificate with every request, as it does a cookie; programs name no origin."""
+    """Return the name in the client certificate; raises Forbidden for a request of another site.
+
+    A browser presents a certificate with every request, as it does a cookie; programs send no Origin.
+    """
     name: str | None = scope.get("state", {}).get(CERTIFICATE)
     origin = headers.get("origin")
     if name is not None and origin is not None and not _is_same(origin, headers.get("host", "")):
-        raise Forbidden("a certificate opens nothing to pages of other sites")
+        raise Forbidden("a client certificate is not accepted from pages of other sites")
     return name
 
 
 def check_page(method: str, headers: Headers) -> None:
-    """Raise Forbidden for a change that a page of another site may ask for, with what a browser shows of
-    itself."""
+    """Raise Forbidden for a change that a page of another site may have requested, with the credentials of
+    the browser."""
     if method in _SAFE:
         return
     if PAGE_HEADER not in headers:
-        raise Forbidden(f"a request that changes something with a cookie needs the header {PAGE_HEADER}")
+        raise Forbidden(f"a change with a session cookie needs the header {PAGE_HEADER}")
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
-        raise Forbidden("a session takes nothing from pages of other sites")
+        raise Forbidden("a session accepts no changes from pages of other sites")
 
 
 def check_local(headers: Headers, hosts: frozenset[str]) -> None:
-    """Raise Forbidden for a request that a page of somebody else's makes in the browser of this machine.
+    """Raise Forbidden for a request that a page of another site makes in a browser of this machine.
 
-    A server that lets everybody in trusts its machine, and a browser on it lends that trust to pages. One of
-    another site says where it is from (Origin). One whose own name was made to lead to this machine does not
-    need to, but says that name (Host).
+    A server without keys trusts its machine, and a browser lends that trust to the pages it shows. A page of
+    another site names it in Origin. A page whose own name resolves to this machine (DNS rebinding) sends no
+    Origin, but names itself in Host.
     """
-    named = headers.get("host", "")
-    host = _hostname(f"//{named}")
+    host_header = headers.get("host", "")
+    host = _hostname(f"//{host_header}")
     origin = headers.get("origin")
     if not _is_ours(host, hosts):
         raise Forbidden(
-            f"this server has no keys, and is not known as {host!r:.100}: ask it by its address, or start it "
+            f"this server has no keys, and is not known as {host!r:.100}: use its IP address, or start it "
             "with --allowed-host"
         )
-    if origin is not None and not _is_same(origin, named):
-        raise Forbidden("this server has no keys, and takes nothing from pages of other sites")
+    if origin is not None and not _is_same(origin, host_header):
+        raise Forbidden("this server has no keys, and accepts no requests from pages of other sites")
 
 
-@lru_cache(maxsize=64)  # nearly every request names the same one
+@lru_cache(maxsize=64)  # nearly all requests have the same one
 def _hostname(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
@@ -167,15 +170,18 @@ def _hostname(address: str) -> str:
 
 @lru_cache(maxsize=64)
 def _is_same(origin: str, host_header: str) -> bool:
-    """Whether a page is from the server that it asks. Its port counts: beside this server on the same machine
-    others may serve pages. A Host without a port means the usual one of the page's scheme."""
+    """Return whether a page is from the server that it requests.
+
+    Its port counts, because other servers of the same machine may serve pages. A Host without a port means
+    the default port of the page's scheme.
+    """
     try:
         page = urlsplit(origin)
-        asked = urlsplit(f"{page.scheme}://{host_header}")
-        usual = _PORTS.get(page.scheme)  # a page without an origin says "null"
-        return usual is not None and (page.hostname, page.port or usual) == (
-            asked.hostname,
-            asked.port or usual,
+        server = urlsplit(f"{page.scheme}://{host_header}")
+        default_port = _PORTS.get(page.scheme)  # the Origin of a page without one is "null"
+        return default_port is not None and (page.hostname, page.port or default_port) == (
+            server.hostname,
+            server.port or default_port,
         )
     except ValueError:
         return False
@@ -193,14 +199,14 @@ def _is_ours(host: str, hosts: frozenset[str]) -> bool:
 
 
 def may_be_large(headers: Headers) -> bool:
-    """Whether a request brings more than a few bytes, or does not say how many."""
+    """Return whether a request has more than a few bytes, or does not say how many."""
     length = headers.get("content-length", "")
-    # The server has checked that it is a number.
+    # uvicorn has checked that it is a number.
     return int(length) > LARGE if length else "transfer-encoding" in headers
 
 
 class HeldBody:
-    """The body of a request, whose bytes are counted as under way for its client."""
+    """Request body whose bytes are counted as in flight for its client."""
 
     def __init__(self, receive: Receive, usage: ClientUsage) -> None:
         self._receive = receive
@@ -208,7 +214,7 @@ class HeldBody:
         self.size: int = 0
 
     async def receive(self) -> Any:
-        """The next part; raises TooManyRequests if the client has too much under way with it."""
+        """Return the next message; raises TooManyRequests if the client has too many bytes in flight."""
         message = await self._receive()
         if message["type"] == "http.request":
             size = len(message.get("body", b""))
@@ -218,7 +224,7 @@ class HeldBody:
 
 
 def count_received_bytes(receive: Receive, usage: ClientUsage) -> Receive:
-    """The same, with the bytes of the request counted for its client."""
+    """Return a `receive` that counts the bytes of the request for its client."""
 
     async def counted() -> Any:
         message = await receive()
@@ -230,7 +236,7 @@ def count_received_bytes(receive: Receive, usage: ClientUsage) -> Receive:
 
 
 def count_sent_bytes(send: Send, usage: ClientUsage) -> Send:
-    """The same for the answer."""
+    """Return a `send` that counts the bytes of the response for its client."""
 
     async def counted(message: Message) -> None:
         if message["type"] == "http.response.body":
@@ -241,29 +247,29 @@ def count_sent_bytes(send: Send, usage: ClientUsage) -> Send:
 
 
 def add_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """The way for an answer, which gets these headers too."""
-    more = _encode_headers(headers)
+    """Return a `send` that adds these headers to the response."""
+    encoded = _encode_headers(headers)
 
-    async def tell(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *more]
+            message["headers"] = [*message.get("headers", []), *encoded]
         await send(message)
 
-    return tell
+    return send_with_headers
 
 
 async def refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) -> None:
-    """Answer what is wrong."""
+    """Send a problem as the response."""
     problem = problem_of(error)
     body = msgspec.json.encode(problem)
-    told = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}
+    fields = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}
     if isinstance(error, TooManyRequests):
-        told |= RateAllowance(error.limit, 0, error.reset_seconds).headers()
+        fields |= RateAllowance(error.limit, 0, error.reset_seconds).headers()
     if isinstance(error, Unauthenticated):
-        told["WWW-Authenticate"] = "Bearer"
+        fields["WWW-Authenticate"] = "Bearer"
     if problem.retry_after_seconds is not None:
-        told["Retry-After"] = str(problem.retry_after_seconds)
-    await send({"type": "http.response.start", "status": problem.status, "headers": _encode_headers(told)})
+        fields["Retry-After"] = str(problem.retry_after_seconds)
+    await send({"type": "http.response.start", "status": problem.status, "headers": _encode_headers(fields)})
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 

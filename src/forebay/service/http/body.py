@@ -1,7 +1,7 @@
-"""Bodies as the document has them, and nothing that only looks like it.
+"""Strict decoding of JSON bodies.
 
-The framework would take 0 for false, a text for a number and a number for an instant, and so do to a thousand
-jobs what somebody has never asked for.
+Litestar would accept 0 for false, a text for a number and a number for an instant. A client's mistake could
+then change a thousand jobs in a way that it has not requested.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from forebay.service.runtime.converter import BODY_SIZE
 from forebay.service.schema.base import InvalidRequest
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_EXACT: Final = 2.0**53  # a larger float does not say which whole number is meant
+_EXACT: Final = 2.0**53  # beyond it, a float stands for several integers
 
 
 class StrictRequest(Request[Any, Any, Any]):
-    """A request whose body is read strictly, in one step."""
+    """Request whose body is decoded strictly, in one step."""
 
     async def json(self) -> Any:
         return await self.decode(self.route_handler, await self.body())
 
     async def decode(self, handler: BaseRouteHandler, body: bytes) -> Any:
-        """What a handler takes; raises Unreadable. From now on the size of this request is known."""
+        """Return the argument of a handler; raises InvalidRequest. Records the size of the request."""
         BODY_SIZE.set(len(body))
         return await service_of(self).pool.converter.run(len(body), decode_body, handler, body)
 
 
 def decode_body(handler: BaseRouteHandler, body: bytes) -> Any:
-    """What a handler takes, from a body; raises Unreadable."""
+    """Return the argument of a handler from a body; raises InvalidRequest."""
     field = handler.parsed_data_field
     kind = Any if field is None else field.annotation
     try:
@@ -51,7 +51,8 @@ def decode_body(handler: BaseRouteHandler, body: bytes) -> Any:
 
 
 async def read_body(receive: Receive, max_bytes: int) -> bytes:
-    """The bytes of a request; raises RequestEntityTooLarge, and Gone if the client has left meanwhile."""
+    """Return the body of a request; raises RequestEntityTooLarge, and ClientDisconnected if the client has
+    left."""
     parts: list[bytes] = []
     size = 0
     while True:
@@ -67,8 +68,11 @@ async def read_body(receive: Receive, max_bytes: int) -> bytes:
 
 
 def _integral_floats_to_int(value: Any) -> Any:
-    """JSON has one kind of number, and 5.0 is a whole one: languages that know only such ones write it. In a
-    request that needs this, it becomes 5 among the arguments as well."""
+    """Convert integral floats to integers.
+
+    JSON has one kind of number, and languages without integers write 5.0 for 5. In a request that needs the
+    conversion, it applies to the arguments of the job as well.
+    """
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < _EXACT else value
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""How long a request may take to arrive: a client that sends a byte a minute holds up nobody but itself."""
+"""Time limit for the arrival of a request body: a slow client occupies the server for a bounded time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ARRIVAL_TIMEOUT_SECONDS: Final = 30.0
 
 
 class BodyTimeout:
-    """The app behind a limit on the time that the body of a request may take."""
+    """Middleware that limits the time for a request body."""
 
     def __init__(self, app: ASGIApp, seconds: float = ARRIVAL_TIMEOUT_SECONDS) -> None:
         self._app = app
@@ -24,19 +24,19 @@ class BodyTimeout:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        ends = asyncio.get_running_loop().time() + self._seconds
+        ends_at = asyncio.get_running_loop().time() + self._seconds
         has_arrived = False
 
-        async def within() -> HTTPReceiveMessage:
+        async def receive_in_time() -> HTTPReceiveMessage:
             nonlocal has_arrived
-            if has_arrived:  # what comes now is that the client leaves, and that may take as long as it likes
+            if has_arrived:  # the next message is the disconnect, which has no time limit
                 return await receive()  # type: ignore[return-value]  # of an HTTP request
             try:
-                async with asyncio.timeout_at(ends):
+                async with asyncio.timeout_at(ends_at):
                     message = await receive()
             except TimeoutError as exc:
                 raise RequestTimeout(f"the request has not arrived within {self._seconds:g} s") from exc
             has_arrived = not message.get("more_body", False)
             return message  # type: ignore[return-value]  # as above
 
-        await self._app(scope, within, send)
+        await self._app(scope, receive_in_time, send)

@@ -1,4 +1,4 @@
-"""Who is let in by the program that the service is mounted in: it knows its people, and says who they are."""
+"""Authentication by the host app that the service is mounted in: it knows its users and names them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import Caller, request_id
 from forebay.service.http.auth import CALLER, OPEN, REQUEST_ID, add_headers, check_page, refuse
 
-HOST_SCOPE = "forebay.host_scope"  # in the scope: the request as the program around us has it
+HOST_SCOPE = "forebay.host_scope"  # in the scope: the scope of the request in the host app
 
 
 class EmbeddedUser(msgspec.Struct, frozen=True):
-    """Somebody whom the program has let in: the name for the audit log, and what they may do to which queues
-    (`mail`, `mail-*` or `*`). `view` looks, `operate` also cancels, revives and pauses, `admin` may do
-    everything."""
+    """User that the host app admits: a name for the audit log, and a role for queues (`mail`, `mail-*` or
+    `*`). `view` reads, `operate` also cancels, revives and pauses, `admin` may do everything."""
 
     name: str
     role: str = "view"
@@ -31,13 +30,13 @@ class EmbeddedUser(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.name.strip():
-            raise ConfigError("a visitor needs a name, for the audit log")
+            raise ConfigError("an EmbeddedUser needs a name, for the audit log")
         check_actor(self.name)
-        Grant.parse(f"{self.role}:{self.queues}")  # raises what is wrong with it
+        Grant.parse(f"{self.role}:{self.queues}")  # raises ConfigError for an invalid one
 
     @property
     def key(self) -> ApiKey:
-        """What a key with the same rights would be; no secret opens it."""
+        """API key with the same permissions; no secret matches it."""
         return ApiKey(name="visitor", grants=(Grant(Role(self.role), self.queues),), digest="0" * 64)
 
 
@@ -45,11 +44,11 @@ Admit = Callable[[Mapping[str, Any]], "EmbeddedUser | Awaitable[EmbeddedUser | N
 
 
 class EmbeddedAuth:
-    """The app behind a function that is given the ASGI scope of a request, with what the program's own
-    middleware has put into it, and says who asks; None lets nobody in.
+    """Middleware that asks a function of the host app for the user. The function gets the ASGI scope of the
+    request, with what the host app's middleware has put into it; None refuses the request.
 
-    A browser shows the program's cookies with every request, whichever page has made it: so a change needs
-    what only our page sends (see `admitting`).
+    A browser sends the host app's cookies with every request, whichever page makes it. So a change also needs
+    the header of the dashboard's page (see `http.auth`).
     """
 
     def __init__(self, app: ASGIApp, admit: Admit) -> None:
@@ -61,29 +60,29 @@ class EmbeddedAuth:
             await self._app(scope, receive, send)
             return
         headers = Headers.from_scope(scope)
-        asked = request_id(headers.get(REQUEST_ID, ""))
-        known = cast("dict[str, Any]", scope)
+        req_id = request_id(headers.get(REQUEST_ID, ""))
+        values = cast("dict[str, Any]", scope)
         try:
-            visitor = await require_embedded_user(self._admit, known[HOST_SCOPE])
+            user = await require_embedded_user(self._admit, values[HOST_SCOPE])
             check_page(scope["method"], headers)
         except ForebayError as error:
-            await refuse(send, error, {REQUEST_ID: asked})
+            await refuse(send, error, {REQUEST_ID: req_id})
             return
 
-        async def key_now() -> ApiKey:
-            return (await require_embedded_user(self._admit, known[HOST_SCOPE])).key
+        async def current_key() -> ApiKey:
+            return (await require_embedded_user(self._admit, values[HOST_SCOPE])).key
 
-        known[CALLER] = Caller(visitor.name, visitor.key, asked, current_key=key_now, has_token=False)
-        await self._app(scope, receive, add_headers(send, {REQUEST_ID: asked}))
+        values[CALLER] = Caller(user.name, user.key, req_id, current_key=current_key, has_token=False)
+        await self._app(scope, receive, add_headers(send, {REQUEST_ID: req_id}))
 
 
 async def require_embedded_user(admit: Admit, host_scope: Mapping[str, Any]) -> EmbeddedUser:
-    """Who asks, by what the program says; raises Unauthenticated for nobody."""
+    """Return the user that the host app names; raises Unauthenticated for none."""
     answer = admit(host_scope)
-    found = await answer if inspect.isawaitable(answer) else answer
-    if found is None:
-        raise Unauthenticated("the program that this is a part of has not let you in: log in there")
-    if not isinstance(found, EmbeddedUser):
-        # No fault of who asks, so it is no answer of ours either: the server tells it to its log.
-        raise TypeError(f"who admits gives a Visitor or None, not {found!r:.60}")
-    return found
+    user = await answer if inspect.isawaitable(answer) else answer
+    if user is None:
+        raise Unauthenticated("the host app does not admit you: log in there")
+    if not isinstance(user, EmbeddedUser):
+        # A mistake of the host app, not of the client, so it is an internal error for the log.
+        raise TypeError(f"admit returns an EmbeddedUser or None, not {user!r:.60}")
+    return user

@@ -1,4 +1,4 @@
-"""Errors as answers: problem details, by one table."""
+"""Errors as problem details, by the table of problems."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _BY_STATUS: Final = {
     413: problems.TOO_LARGE,
 }
 
-_BODY: Final = "data"  # what the framework calls the whole of it
+_BODY: Final = "data"  # Litestar's name of the whole body
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
 class RequestTimeout(Exception):
-    """A request did not arrive in its time."""
+    """Request whose body did not arrive in time."""
 
 
 def problem_response(problem: Problem) -> Response[Problem]:
-    """A problem as an answer, with the time after which to come again."""
+    """Return a problem as a response, with Retry-After."""
     after = problem.retry_after_seconds
     return Response(
         problem,
@@ -44,49 +44,47 @@ def problem_response(problem: Problem) -> Response[Problem]:
 
 
 def handle_forebay_error(_: Request[Any, Any, Any], error: ForebayError) -> Response[Problem]:
-    """The answer to what one of our own errors has ended."""
+    """Return the response to a Forebay error."""
     return problem_response(problem_of(error))
 
 
 def handle_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """The answer to a request that does not fit any operation, or not the one that it names."""
+    """Return the response to a request that matches no endpoint, or is malformed."""
     kind = _BY_STATUS.get(error.status_code)
     if kind is None:
         kind = problems.BAD_REQUEST if error.status_code < SERVER_ERRORS else problems.INTERNAL
-    found = _first_error(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
-    made_answer = problem_response(make_problem(kind, found[0] or str(error.detail), field=found[1]))
+    message, field = _first_error(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
+    response = problem_response(make_problem(kind, message or str(error.detail), field=field))
     for name, value in (error.headers or {}).items():
-        made_answer.set_header(name, value)  # such as Allow beside 405
-    return made_answer
+        response.set_header(name, value)  # such as Allow with a 405
+    return response
 
 
 def handle_invalid_request(_: Request[Any, Any, Any], error: InvalidRequest) -> Response[Problem]:
-    """The answer to a body that is not JSON, or not of the right shape."""
+    """Return the response to a body that is not JSON, or does not match the schema."""
     return problem_response(
         make_problem(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field)
     )
 
 
 def handle_timeout(_: Request[Any, Any, Any], error: RequestTimeout) -> Response[Problem]:
-    """The answer to a body that does not come."""
+    """Return the response to a body that does not arrive."""
     return problem_response(make_problem(problems.TOO_SLOW, str(error)))
 
 
 def handle_unexpected_error(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    """The request boundary: a fault of ours is told to our log, and to nobody else."""
-    logger.error("a request has met a fault of the service", exc_info=error)
-    return problem_response(
-        make_problem(problems.INTERNAL, "the service has met a fault of its own; its log says more")
-    )
+    """Return the response to an internal error, whose details go to the log only."""
+    logger.error("a request has failed with an internal error", exc_info=error)
+    return problem_response(make_problem(problems.INTERNAL, problems.INTERNAL_DETAIL))
 
 
 def _first_error(extra: Any) -> tuple[str, str | None]:
-    """The first thing that is wrong with a request, and where."""
-    one = next(iter(extra), None) if isinstance(extra, list) else None
-    if not isinstance(one, dict):
+    """Return the first validation error of a request, and its field."""
+    first = next(iter(extra), None) if isinstance(extra, list) else None
+    if not isinstance(first, dict):
         return "", None
-    key = one.get("key", _BODY)
-    return str(one.get("message", "")), None if key == _BODY else str(key)
+    key = first.get("key", _BODY)
+    return str(first.get("message", "")), None if key == _BODY else str(key)
 
 
 HANDLERS: Final[dict[int | type[Exception], Any]] = {

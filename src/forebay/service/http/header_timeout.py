@@ -1,7 +1,7 @@
-"""Limits of a connection: how many there are, and how long each part of a request may take.
+"""Limits of connections: their number, and the time of each phase of a request.
 
-The server library has a limit for connections that are silent between two requests. It has none for those
-that are silent from the start, that send a request byte by byte, or that leave an answer unread.
+uvicorn limits idle time between two requests. It has no limit for connections that are silent from the start,
+send a request byte by byte, or leave a response unread.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ _FULL: Final = (
 
 
 class HeaderTimeoutProtocol(H11Protocol):
-    """A connection with a limit for each of its phases.
+    """Connection with a limit for each of its phases.
 
     A head must arrive within `head_seconds`; `BodyTimeout` limits the body. A request lives for
-    `age_seconds`.
-    After an early answer, such as a refusal, the rest of the body has `body_rest_seconds`: then the
-    connection is
-    closed, whatever still comes. To close at once would lose the answer: the system resets a connection that
-    is closed with bytes unread. A client that takes nothing of an answer for `head_seconds` is cut off.
+    `age_seconds`. After an early response, such as a refusal, the rest of the body has `body_rest_seconds`;
+    then the connection is closed, whatever still comes. Closing at once would lose the response, because the
+    kernel resets a connection that is closed with unread bytes. A client that reads nothing of a response for
+    `head_seconds` is aborted.
     """
 
     head_seconds = ARRIVAL_TIMEOUT_SECONDS
@@ -62,14 +61,14 @@ class HeaderTimeoutProtocol(H11Protocol):
         name = subject_name(transport.get_extra_info("peercert"))
         if name is not None:
             self.app_state = {**self.app_state, CERTIFICATE: name}
-        # An answer is written in two pieces, its head and its body. Without this the system keeps the second
-        # until the client has confirmed the first, which takes 40 ms. The event loop says so itself only for
-        # sockets that were made with the number of the protocol, and one that was accepted here has none.
+        # A response is written in two parts, head and body. With Nagle's algorithm the kernel delays the body
+        # until the client has acknowledged the head, which takes 40 ms. asyncio sets TCP_NODELAY only on
+        # sockets that were created with the protocol number, which accepted sockets do not have.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._start_phase_timer()
 
     def _refuse(self, transport: asyncio.Transport) -> None:
-        self.transport = transport  # the library closes it again when it is lost
+        self.transport = transport  # uvicorn closes it again in connection_lost
         if self._refusals is not None:
             self._refusals.write_connection(self._address)
         transport.write(_FULL)
@@ -80,7 +79,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._start_phase_timer()
 
     def on_response_complete(self) -> None:
-        self._stop_timer()  # the next request may be here already, and has an age of its own
+        self._stop_timer()  # a pipelined request may be here already, with an age of its own
         super().on_response_complete()
         self._start_phase_timer()
 
@@ -95,7 +94,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._abort_if_stalled(None)
 
     def _start_phase_timer(self) -> None:
-        """Start the limit of a phase when it begins; bytes that come later do not start it again."""
+        """Start the timer when a phase begins; later bytes of the phase do not restart it."""
         limit = self._phase_limit()
         if limit == self._limit:
             return
@@ -110,7 +109,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             return self.age_seconds
         if self.conn.their_state is h11.SEND_BODY:
             return self.body_rest_seconds
-        # Between two requests the library's own timer runs, until the next byte.
+        # Between two requests uvicorn's keep-alive timer runs, until the next byte.
         is_head = self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None
         return self.head_seconds if is_head else None
 
@@ -125,7 +124,7 @@ class HeaderTimeoutProtocol(H11Protocol):
         self._abort_if_stalled(None)
 
     def _abort_if_stalled(self, before: int | None) -> None:
-        """Cut off a closed connection whose client takes nothing of what is left for it."""
+        """Abort a closed connection whose client reads nothing of the rest of the response."""
         left = self.transport.get_write_buffer_size()
         if before is not None and left >= before:
             self.transport.abort()

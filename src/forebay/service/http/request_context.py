@@ -1,4 +1,4 @@
-"""What handlers need of a request beside its shape: the service, who asks, whether they are still there."""
+"""Context of a request: service, caller, and whether the client is still connected."""
 
 from __future__ import annotations
 
@@ -31,36 +31,37 @@ QueuePath = Annotated[
 
 
 class ClientDisconnected(Exception):
-    """The client has closed its connection, so nobody reads an answer."""
+    """Client has closed its connection, so nothing reads a response."""
 
 
 def service_of(request: HttpRequest) -> Service:
-    """The operations of this server, for what needs nobody's leave."""
+    """Return the service, for what needs no permission."""
     service: Service = request.app.state.service
     return service
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """Who asks. There is always somebody: nothing gets here that was not let in."""
+    """Return the caller; every request that gets here has one."""
     caller: Caller = cast("dict[str, Any]", request.scope)[CALLER]
     return caller
 
 
 def permit_of(request: HttpRequest) -> AuthorizedRequest:
-    """What who asks may do."""
+    """Return the request with its permission checks."""
     return AuthorizedRequest(service_of(request), caller_of(request))
 
 
 def authorized_service(request: HttpRequest, operation: str, *queues: str) -> Service:
-    """The operations, for one that who asks may do to all these queues, or to what belongs to none; raises
-    Forbidden."""
+    """Return the service for an operation on all these queues, or on something that belongs to no queue;
+    raises Forbidden."""
     return permit_of(request).authorize(operation, *queues)
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do something long for a client that may leave meanwhile: then it is cancelled, and raises Gone.
+    """Await `work` for a client that may disconnect: then the work is cancelled, and ClientDisconnected
+    raised.
 
-    What was finished at the very moment at which the client left is `late` on the error.
+    A result that was ready in the same moment is raised as DisconnectedWithResult.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(wait_until_disconnected(receive))
@@ -78,7 +79,7 @@ async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) ->
 
 
 class DisconnectedWithResult(ClientDisconnected):
-    """The client has gone, and this would have been its answer."""
+    """Client has disconnected in the moment in which this result was ready."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__()

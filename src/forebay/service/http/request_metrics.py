@@ -1,7 +1,7 @@
-"""How long requests take until their answer begins, by endpoint: the outermost part of the service.
+"""Latency of requests until their response starts, by endpoint: the outermost middleware.
 
-An answer that goes on for long, such as a stream of events, is counted when it begins: how long somebody
-listens says nothing about the service.
+A long response, such as an event stream, is counted at its start: its duration says nothing about the
+service.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from forebay.service.runtime.request_stats import OTHER, EndpointMatcher, Reques
 
 FIRST_PROBLEM: Final = 400
 _REFUSALS: Final = frozenset({401, 403, 429})
-# What a browser does with an answer that it should not have got: nothing. Pages have headers of their own.
+# Browsers must not interpret, cache or embed responses of the API. The page has headers of its own.
 _PROTECTION: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-# A client may invent others, and each would be counted by itself.
+# Other methods are counted as one, because a client may invent any number of them.
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class RequestMetrics:
-    """The app, with every answer counted and protected, and every refusal logged."""
+    """Middleware that counts responses, adds protective headers and logs refusals."""
 
     def __init__(
         self, app: ASGIApp, requests: RequestStats, endpoints: EndpointMatcher, refusals: Refusals
@@ -45,11 +45,11 @@ class RequestMetrics:
         requests = self._requests
         method = scope["method"] if scope["method"] in _METHODS else OTHER
         route = RequestRoute(self._endpoints.match(scope["path"]), method)
-        began = requests.clock.monotonic()
+        started_at = requests.clock.monotonic()
 
-        async def counted(message: Message) -> None:
+        async def count_response(message: Message) -> None:
             if message["type"] == "http.response.start":
-                requests.record_response(route, began)
+                requests.record_response(route, started_at)
                 if message["status"] >= FIRST_PROBLEM:
                     requests.record_error(route, str(message["status"]))
                     if message["status"] in _REFUSALS:
@@ -57,4 +57,4 @@ class RequestMetrics:
                 message["headers"] = [*message.get("headers", ()), *_PROTECTION]
             await send(message)
 
-        await self._app(scope, receive, counted)
+        await self._app(scope, receive, count_response)

@@ -1,7 +1,7 @@
-"""The store seam over HTTP, for Python programs elsewhere: POST /v1/store/METHOD with MessagePack.
+"""Store contract over HTTP, for Python programs elsewhere: POST /v1/store/METHOD with MessagePack.
 
-It is no part of the document: what it takes is the seam itself, and other languages have the routes. It
-stands before the framework, because workers ask for nothing else, and often.
+It is not part of the OpenAPI document: it takes the store contract itself, and other languages have the
+routes. It runs before Litestar, because it is all that remote workers use, and they use it often.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StoreRpc:
-    """The app behind the seam: what is not for the seam goes on to it."""
+    """Middleware that serves store calls; other requests go to the app."""
 
     def __init__(self, app: ASGIApp, service: Service, max_body: int) -> None:
         self._app = app
@@ -52,7 +52,7 @@ class StoreRpc:
             return
         try:
             if scope["method"] != "POST":
-                await _send_problem(send, problems.UNSUPPORTED, "calls of the store are made by POST")
+                await _send_problem(send, problems.UNSUPPORTED, "store calls are made by POST")
                 return
             permit = AuthorizedRequest(self._service, cast("dict[str, Any]", scope)[CALLER])
             await self._serve(permit, scope["path"].removeprefix(PATH), receive, send)
@@ -74,11 +74,9 @@ class StoreRpc:
             await _send_response(send, kind_of(exc).status, encode(exc))
         except (ClientDisconnected, RequestEntityTooLarge, RequestTimeout):
             raise
-        except Exception as exc:  # the request boundary: a fault of ours is told to our log alone
-            logger.error("a call of the store has met a fault of the service", exc_info=exc)
-            await _send_problem(
-                send, problems.INTERNAL, "the service has met a fault of its own; its log says more"
-            )
+        except Exception as exc:  # the request boundary: details of an internal error go to the log only
+            logger.error("a store call has failed with an internal error", exc_info=exc)
+            await _send_problem(send, problems.INTERNAL, problems.INTERNAL_DETAIL)
         else:
             if answer is None:
                 await self._answer_wakeup_poll(permit, body, receive, send)
@@ -86,14 +84,17 @@ class StoreRpc:
                 await _send_response(send, _OK, answer)
 
     async def _call(self, permit: AuthorizedRequest, operation: str, body: bytes, receive: Receive) -> bytes:
-        """The answer to a call. While it waits behind others of these its client may leave: then it is not
-        made, or its client's next try would be made beside it. What has begun goes on."""
-        calling = call_store(permit, operation, body)
+        """Return the response of a call.
+
+        While a call waits behind others, its client may disconnect. Then it is not made, or the client's
+        retry would run concurrently with it. A call that has started continues.
+        """
+        call = call_store(permit, operation, body)
         others, self._in_flight = self._in_flight, self._in_flight + 1
         try:
-            # One that is alone waits at most for what else this server does, and is not watched: watching
-            # costs more than most calls do.
-            return await (run_while_connected(receive, calling) if others else calling)
+            # Without other calls in flight it starts soon, and the disconnect is not watched: that costs more
+            # than most calls do.
+            return await (run_while_connected(receive, call) if others else call)
         finally:
             self._in_flight -= 1
 
@@ -103,23 +104,24 @@ class StoreRpc:
         try:
             with permit.caller.reserve_wait():
                 await self._wait_for_wakeup(permit, body, receive, send)
-        except TooManyRequests as exc:  # before the head of an answer was sent
+        except TooManyRequests as exc:  # before the start of the response was sent
             await _send_response(send, kind_of(exc).status, encode(exc))
 
     async def _wait_for_wakeup(
         self, permit: AuthorizedRequest, body: bytes, receive: Receive, send: Send
     ) -> None:
-        """The head of the answer at once, so that the client knows where it waits; it may leave meanwhile."""
+        """Send the start of the response at once, so that the client knows which server it waits at. The
+        client may disconnect meanwhile."""
         await send(_response_start(_OK, {"content-type": MEDIA_TYPE}))
-        hinting = asyncio.ensure_future(call_store(permit, WAKEUP_OPERATION, body))
+        polling = asyncio.ensure_future(call_store(permit, WAKEUP_OPERATION, body))
         leaving = asyncio.ensure_future(wait_until_disconnected(receive))
         try:
-            await asyncio.wait((hinting, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if hinting.done():
-                word = b"" if isinstance(hinting.exception(), ForebayError) else hinting.result()
-                await send({"type": "http.response.body", "body": word, "more_body": False})
+            await asyncio.wait((polling, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if polling.done():
+                token = b"" if isinstance(polling.exception(), ForebayError) else polling.result()
+                await send({"type": "http.response.body", "body": token, "more_body": False})
         finally:
-            hinting.cancel()
+            polling.cancel()
             leaving.cancel()
 
 
@@ -133,5 +135,5 @@ async def _send_response(send: Send, status: int, body: bytes, media_type: str =
 
 
 def _response_start(status: int, headers: Mapping[str, str]) -> Any:
-    told = [(name.encode(), value.encode()) for name, value in headers.items()]
-    return {"type": "http.response.start", "status": status, "headers": told}
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": status, "headers": encoded}

@@ -1,4 +1,4 @@
-"""Routes for alerts: what is wrong, by which rules, and who is told."""
+"""Routes for alerts, alert rules and alert channels."""
 
 from __future__ import annotations
 
@@ -36,14 +36,10 @@ AlertPath = Annotated[
 RulePath = Annotated[str, PathParameter(description="The id of a rule.", pattern=RULE_ID)]
 ChannelPath = Annotated[str, PathParameter(description="The name of a channel.", pattern=CHANNEL_NAME)]
 SeverityQuery = Annotated[Severity | None, QueryParameter(description="Of this severity.")]
-AcknowledgedQuery = Annotated[
-    bool, QueryParameter(description="Those that somebody has acknowledged, instead of the others.")
-]
+AcknowledgedQuery = Annotated[bool, QueryParameter(description="Acknowledged ones, instead of the others.")]
 AllQuery = Annotated[bool, QueryParameter(name="all", description="Acknowledged or not.")]
-ActiveQuery = Annotated[
-    bool | None, QueryParameter(description="Those that are active, or those that are over.")
-]
-LimitQuery = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="At most so many.")]
+ActiveQuery = Annotated[bool | None, QueryParameter(description="Active ones, or resolved ones.")]
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=MAX_PAGE, description="At most this number.")]
 
 
 @get("/v1/alerts", tags=["alerts"])

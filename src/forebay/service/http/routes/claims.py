@@ -1,4 +1,4 @@
-"""Routes for consumers."""
+"""Routes for claims, settlements and leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from forebay.service.schema.claims import (
 )
 from forebay.service.schema.job_views import PeekResponse
 
-LimitQuery = Annotated[int, QueryParameter(ge=1, le=1_000, description="At most so many.")]
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=1_000, description="At most this number.")]
 
 
 @post("/v1/claim", tags=["consume"], status_code=200)
@@ -39,8 +39,8 @@ async def claim(request: HttpRequest, data: JSONBody[ClaimRequest]) -> ClaimResp
     permit = permit_of(request)
     try:
         return await run_while_connected(request.receive, permitted.claim(permit, data))
-    except DisconnectedWithResult as late:
-        await permit.service.claims.give_back(late.answer)
+    except DisconnectedWithResult as exc:
+        await permit.service.claims.give_back(exc.answer)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Routes for whoever looks for a fault; a server has them only if it was started so."""
+"""Debug routes, which a server has only with `--debug`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WorkerPath = Annotated[
         description="The id of a worker.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$"
     ),
 ]
-RunningQuery = Annotated[bool, QueryParameter(description="Also those that run.")]
-RetryingQuery = Annotated[bool, QueryParameter(description="Also those that are tried again later.")]
-LimitQuery = Annotated[int, QueryParameter(ge=1, le=1_000, description="At most so many of each.")]
+RunningQuery = Annotated[bool, QueryParameter(description="Also running jobs.")]
+RetryingQuery = Annotated[bool, QueryParameter(description="Also jobs that will be retried.")]
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=1_000, description="At most this number of each.")]
 WaitQuery = Annotated[
-    float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long the worker may take.")
+    float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="Time for the worker to respond.")
 ]
 
 
@@ -72,8 +72,11 @@ async def inspect(request: HttpRequest, job_id: JobIdPath) -> InspectResponse:
 
 @post("/v1/debug/sweep", tags=["debug"], status_code=202)
 async def sweep(request: HttpRequest) -> SweepResponse:
-    """Start to settle attempts whose lease has expired or whose worker is dead, without waiting for the
-    end."""
+    """Start to settle attempts whose lease has expired or whose worker is dead, without waiting for the end.
+
+    The server does so every second by itself. This request acts at once, also right after a step of the
+    store's clock, and then takes jobs from live workers.
+    """
     return await permitted.sweep(permit_of(request))
 
 

@@ -1,4 +1,4 @@
-"""Routes for those who look on: server-sent events."""
+"""Route for server-sent events."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from forebay.service.problems import problem_of
 from forebay.service.runtime.event_feed import EventFeed, FeedFilter, FeedListener, FeedMessage
 
 COMMENT_SECONDS: Final = 30.0
-# Its key may have been revoked, or given other queues: who looks on shows it again after so long.
+# Then the client reconnects and authenticates again, because its key may have changed.
 MAX_STREAM_SECONDS: Final = 600.0
 DRAIN_SECONDS: Final = 1.0
 RECONNECT_MS: Final = 2_000
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"connection", b"keep-alive"),
-    (b"x-accel-buffering", b"no"),  # a proxy in between shall not save them up
+    (b"x-accel-buffering", b"no"),  # a proxy must not buffer events
 )
 
 QueuesQuery = Annotated[
-    list[str] | None, QueryParameter(name="queue", description="Only of these queues; may be repeated.")
+    list[str] | None, QueryParameter(name="queue", description="Only these queues; may be repeated.")
 ]
 TasksQuery = Annotated[
     list[str] | None,
-    QueryParameter(name="task", description="Lines of the log about jobs of these tasks alone."),
+    QueryParameter(name="task", description="Audit events about jobs of these tasks only."),
 ]
 AfterQuery = Annotated[
     int | None,
-    QueryParameter(ge=0, lt=10**18, description="Go on after this event; the header counts before it."),
+    QueryParameter(ge=0, lt=10**18, description="Continue after this event; the header takes precedence."),
 ]
 LastHeader = Annotated[
     str | None,
-    HeaderParameter(name="Last-Event-ID", description="The last event that was got, to go on after it."),
+    HeaderParameter(name="Last-Event-ID", description="The last event received, to continue after it."),
 ]
 
 
@@ -60,12 +60,12 @@ async def stream(
         caller.check("stream", name)
     if last_event_id and _is_number(last_event_id):
         after = int(last_event_id)
-    view = _build_filter(caller, frozenset(queue or ()), frozenset(task or ()))
-    return EventStream(service_of(request).events, caller, view, after)
+    feed_filter = _build_filter(caller, frozenset(queue or ()), frozenset(task or ()))
+    return EventStream(service_of(request).events, caller, feed_filter, after)
 
 
 class EventStream:
-    """The answer: it goes on until the client leaves or is too slow, or its time is up."""
+    """Response that lasts until the client disconnects or is too slow, or the maximal time is over."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class EventStream:
         try:
             with self._caller.reserve_stream():
                 await self._stream(receive, send)
-        except TooManyRequests as error:  # before the head of the answer was sent
+        except TooManyRequests as error:  # before the start of the response was sent
             await refuse(send, error, {})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
@@ -95,7 +95,7 @@ class EventStream:
             ending = asyncio.ensure_future(listener.is_over.wait())
             try:
                 await asyncio.wait((writing, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
-                if not leaving.done():  # its last messages, unless it takes none: then it is cut off
+                if not leaving.done():  # let it read its last messages, for a bounded time
                     await asyncio.wait((writing,), timeout=DRAIN_SECONDS)
                 if writing.done():
                     writing.result()
@@ -112,28 +112,28 @@ class EventStream:
     async def _messages(self, listener: FeedListener) -> AsyncIterator[bytes]:
         yield b"retry: %d\n\n" % RECONNECT_MS
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        while loop.time() < begun + self._max_seconds:
-            news = await listener.next(COMMENT_SECONDS)
-            if news is None and listener.is_over.is_set():
+        started_at = loop.time()
+        while loop.time() < started_at + self._max_seconds:
+            message = await listener.next(COMMENT_SECONDS)
+            if message is None and listener.is_over.is_set():
                 return
             try:
-                await self._caller.recheck()  # before they are told: their key may hold no longer
+                await self._caller.recheck()  # before the send: the key may have been revoked
             except ForebayError as error:
                 yield _encode_message(FeedMessage("problem", problem_of(error), 0))
                 return
-            yield b": still here\n\n" if news is None else _encode_message(news)
+            yield b": still here\n\n" if message is None else _encode_message(message)
 
 
 def _encode_message(message: FeedMessage) -> bytes:
-    """One event as it goes over the wire: JSON has no line ends, so one line of data is enough."""
+    """Return one event in the stream format. JSON has no line breaks, so one data line is enough."""
     number = b"id: %d\n" % message.event_id if message.event_id else b""
     return b"event: %s\n%sdata: %s\n\n" % (message.kind.encode(), number, msgspec.json.encode(message.body))
 
 
 def _build_filter(caller: Caller, queues: frozenset[str], tasks: frozenset[str]) -> FeedFilter:
-    """What somebody is told of: these queues, or all it may see; of what belongs to none only if it has not
-    named some. With tasks, lines of the log are about their jobs alone."""
+    """Return the filter of a caller: these queues, or all visible ones. Events of no queue are included only
+    without named queues. With tasks, audit events are about their jobs only."""
     return FeedFilter(
         queue=lambda name: (not queues or name in queues) and caller.may("stream", name),
         workers=not queues and caller.may("workers"),
@@ -144,7 +144,7 @@ def _build_filter(caller: Caller, queues: frozenset[str], tasks: frozenset[str])
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 18  # noqa: PLR2004 - what a store can count
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # noqa: PLR2004 - the range of event ids
 
 
 ROUTES = (stream,)

@@ -1,4 +1,4 @@
-"""Routes for whoever watches over the server."""
+"""Health routes: liveness and readiness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay.service.schema.base import ResponseModel
 
 
 class LivenessResponse(ResponseModel, frozen=True, kw_only=True):
-    """The server answers."""
+    """Server answers."""
 
     status: Literal["ok"] = "ok"
 

@@ -37,13 +37,13 @@ KeyHeader = Annotated[
         name="Idempotency-Key",
         min_length=1,
         max_length=200,
-        description="The same key on the same queue within 24 hours gives the first answer again; with "
+        description="The same key on the same queue within 24 hours returns the first response again; with "
         "another task or other arguments it is 409 `duplicate`.",
     ),
 ]
-GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most so many jobs.")]
-PositionQuery = Annotated[bool, QueryParameter(description="Say where the job stands in its queue.")]
-WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="How long to wait.")]
+GraphQuery = Annotated[int, QueryParameter(ge=1, le=500, description="At most this number of jobs.")]
+PositionQuery = Annotated[bool, QueryParameter(description="Return the position of the job in its queue.")]
+WaitQuery = Annotated[float, QueryParameter(ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait.")]
 
 
 @post("/v1/jobs", tags=["produce"])

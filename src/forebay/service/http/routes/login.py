@@ -1,8 +1,7 @@
-"""Routes for a login by an OpenID provider. They are open: who asks has no session yet.
+"""Routes for logins by an OpenID provider, which need no authentication.
 
-A browser comes from the dashboard, is sent to the provider, comes back with a code, and is sent to the
-dashboard with the cookie of a session. What went wrong is told to the log; the page only learns that
-something did.
+The dashboard sends a browser to the provider, which redirects it back with a code; then it is sent to the
+dashboard with a session cookie. Errors are logged in detail; the page learns only that a login has failed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ BEGIN = "/v1/login/oidc"
 COOKIE_SECONDS = 600
 
 logger: logging.Logger = logging.getLogger("forebay.service.login")
-_ANSWER = ("code", "state", "iss", "error")  # what the provider sends a browser back with
+_ANSWER = ("code", "state", "iss", "error")  # query parameters of the provider's redirect
 
 
 class LoginOptions(ResponseModel, frozen=True, kw_only=True):
-    """How people can log in besides an API key. `label` is what to call the provider, and `path` where its
-    login begins; both are absent without one."""
+    """Ways to log in besides an API key. `label` is the name of the provider, and `path` the start of its
+    login; both are null without one."""
 
     label: str | None = None
     path: str | None = None
@@ -53,7 +52,7 @@ async def begin_login(request: HttpRequest) -> Response[None]:
     except LoginFailed as exc:
         logger.error("no login can begin: %s", exc)
         return _redirect(f"{provider.home}/dashboard/?login=failed")
-    # Lax: the provider's page leads back here, and a browser shows no Strict cookie then.
+    # Lax: a browser sends no Strict cookie after the provider's redirect.
     return _redirect(address, _cookie(request).header_value(secret, same_site="Lax", max_age=COOKIE_SECONDS))
 
 
@@ -65,8 +64,8 @@ async def finish_login(request: HttpRequest) -> Response[None]:
     secret = cookie.find(request.headers.get("cookie", ""))
     if secret is None:
         return _redirect(f"{home}?login=failed")
-    shown = request.query_params
-    answer = {name: str(shown[name]) for name in _ANSWER if name in shown}
+    query = request.query_params
+    answer = {name: str(query[name]) for name in _ANSWER if name in query}
     try:
         claims = await provider.finish(secret, answer)
         name, grants = user_name(claims), provider.settings.grants(claims)
@@ -80,17 +79,17 @@ async def finish_login(request: HttpRequest) -> Response[None]:
         return _redirect(f"{home}?login=refused")
     session_id = await service_of(request).logins.begin(name, name, grants=grants)
     response = _redirect(home, session_cookie(request).header_value(session_id))
-    is_gone = ResponseCookie(
+    expired = ResponseCookie(
         cookie.name, cookie.path, "", max_age=0, secure=cookie.is_secure, httponly=True, samesite="lax"
     )
-    response.cookies.append(is_gone)
+    response.cookies.append(expired)
     return response
 
 
 def _provider(request: HttpRequest) -> LoginProvider:
     provider = service_of(request).logins.provider
     if provider is None:
-        raise Forbidden("this server has no provider of logins (--oidc-issuer); show an API key")
+        raise Forbidden("this server has no login provider (--oidc-issuer); use an API key")
     return provider
 
 

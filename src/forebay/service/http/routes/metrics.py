@@ -17,26 +17,30 @@ from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, Serie
 
 WindowQuery = Annotated[
     float,
-    QueryParameter(ge=10, le=MAX_WINDOW_MS / 1_000, description="How far back to look, in seconds."),
+    QueryParameter(ge=10, le=MAX_WINDOW_MS / 1_000, description="Length of the window, in seconds."),
 ]
 MetricsQuery = Annotated[
     str,
     QueryParameter(
-        description="Names of metrics, with commas between them.",
+        description="Comma-separated names of metrics.",
         pattern="^[a-z0-9_]{1,40}(,[a-z0-9_]{1,40}){0,19}$",
     ),
 ]
 QueueQuery = Annotated[
-    str | None, QueryParameter(description="Of this queue alone.", pattern="^[A-Za-z0-9_.-]{1,50}$")
+    str | None, QueryParameter(description="Of this queue only.", pattern="^[A-Za-z0-9_.-]{1,50}$")
 ]
 TaskQuery = Annotated[
-    str | None, QueryParameter(description="Of this task alone.", min_length=1, max_length=MAX_TASK_NAME)
+    str | None, QueryParameter(description="Of this task only.", min_length=1, max_length=MAX_TASK_NAME)
 ]
-StartQuery = Annotated[datetime | None, QueryParameter(description="From then on, with a time zone.")]
-EndQuery = Annotated[datetime | None, QueryParameter(description="Until then, with a time zone.")]
+StartQuery = Annotated[
+    datetime | None, QueryParameter(description="Start of the time range, with a time zone.")
+]
+EndQuery = Annotated[datetime | None, QueryParameter(description="End of the time range, with a time zone.")]
 ResolutionQuery = Annotated[
     float | None,
-    QueryParameter(ge=10, le=DAY_MS / 1_000 * 30, description="The length of a step: a multiple of 10."),
+    QueryParameter(
+        ge=10, le=DAY_MS / 1_000 * 30, description="Length of a step in seconds: a multiple of 10."
+    ),
 ]
 _WINDOW = DEFAULT_WINDOW_MS / 1_000
 

@@ -18,7 +18,9 @@ from forebay.service.schema.queues import (
 )
 from forebay.service.schema.search import BulkResponse, FilterRequest
 
-ForceQuery = Annotated[bool, QueryParameter(description="Though it has jobs: they go to the dead letters.")]
+ForceQuery = Annotated[
+    bool, QueryParameter(description="Although it has jobs, which go to the dead letters.")
+]
 
 
 @get("/v1/queues", tags=["queues"])

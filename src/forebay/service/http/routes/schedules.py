@@ -22,8 +22,8 @@ from forebay.service.schema.schedules import (
 NamePath = Annotated[
     str, PathParameter(description="A name.", min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")
 ]
-RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="How many runs.")]
-LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most so many.")]
+RunsQuery = Annotated[int, QueryParameter(ge=1, le=100, description="Number of runs.")]
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=100, description="At most this number.")]
 
 
 @get("/v1/schedules", tags=["schedules"])

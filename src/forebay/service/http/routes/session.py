@@ -1,7 +1,7 @@
-"""Routes for a page in a browser: who somebody is, and a cookie with the id of their session.
+"""Routes for browser sessions: the caller, and a cookie with the id of its session.
 
-The key is shown once and is in no cookie. The session is in the store, so any server knows it; it ends with
-the key. See `admitting` for what a request with a cookie must show beside it.
+The key is sent once and is in no cookie. The session is in the store, so any server accepts it; it ends with
+the key. `http.auth` has the checks of requests with a cookie.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from forebay.service.schema.base import ResponseModel
 
 
 class GrantView(ResponseModel, frozen=True, kw_only=True):
-    """A role for queues: one by its name, those whose names begin with what stands before a *, or all (*)."""
+    """Role for queues: one by its name, a prefix with a `*`, or all (`*`)."""
 
     role: Role
     queues: str
 
 
 class SessionView(ResponseModel, frozen=True, kw_only=True):
-    """Who asks. `operations` are those that they may do to every queue; `is_open` says that this server asks
-    nobody for a key, and lets everybody do everything; `has_key` that they have shown one. Where neither is
-    true a program that this server is a part of has let them in."""
+    """Caller of a request. `operations` are allowed for every queue. `is_open` says that this server needs no
+    keys and allows everything; `has_key` that the caller has an API key. If both are false, a host app has
+    admitted the caller."""
 
     name: str
     is_open: bool
@@ -39,7 +39,7 @@ class SessionView(ResponseModel, frozen=True, kw_only=True):
 
 
 class SessionEnded(ResponseModel, frozen=True, kw_only=True):
-    """The session is over, and the browser has forgotten its id."""
+    """Session was ended, and its cookie deleted."""
 
     done: bool = True
 
@@ -55,10 +55,10 @@ async def begin_session(request: HttpRequest) -> Response[SessionView]:
     """Begin a session with the key of this request; its id is set as a cookie."""
     caller = caller_of(request)
     if not caller.has_token:
-        return Response(_session_view(request))  # there is no key to show
+        return Response(_session_view(request))  # a session needs a key
     token = bearer_token(request.headers.get("authorization"))
     if token is None:
-        raise Unauthenticated("show the key that the session is for: Authorization: Bearer fbk_...")
+        raise Unauthenticated("a session begins with an API key: Authorization: Bearer fbk_...")
     digest = digest_of(parse_token(token)[1])
     session_id = await service_of(request).logins.begin(caller.name, caller.actor, digest=digest)
     cookie = session_cookie(request).header_value(session_id)
@@ -76,7 +76,7 @@ async def end_session(request: HttpRequest) -> Response[SessionEnded]:
 
 
 def session_cookie(request: HttpRequest) -> Cookie:
-    """The cookie of a session, as this request may have it."""
+    """Return the session cookie with the attributes for this request."""
     return Cookie.of(request.scope, SESSION, is_secure=service_of(request).logins.settings.is_secure)
 
 
@@ -87,7 +87,7 @@ def _session_view(request: HttpRequest) -> SessionView:
         name=caller.name,
         is_open=caller.key is None,
         has_key=caller.has_token,
-        grants=[GrantView(role=one.role, queues=one.queues) for one in grants],
+        grants=[GrantView(role=grant.role, queues=grant.queues) for grant in grants],
         operations=sorted(operation for operation in REQUIRED_ROLES if caller.may(operation)),
         engine=service_of(request).pool.engine.features.name,
         version=request.app.openapi_config.version if request.app.openapi_config else "",

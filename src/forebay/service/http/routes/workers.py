@@ -11,7 +11,7 @@ from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import workers as permitted
 from forebay.service.schema.workers import CommandList, CommandRequest, WorkerList
 
-ActiveQuery = Annotated[bool, QueryParameter(description="Leave out workers that have died.")]
+ActiveQuery = Annotated[bool, QueryParameter(description="Leave out dead workers.")]
 IdsQuery = Annotated[
     list[str], QueryParameter(description="The id of a command; may be repeated.", min_items=1, max_items=100)
 ]
