@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
-from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import HeaderTimeoutProtocol
 from forebay.service.server import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine

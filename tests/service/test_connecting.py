@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import HeaderTimeoutProtocol
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually

@@ -30,7 +30,7 @@ from forebay.service.grpc.methods import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.problems import make_problem, problem_of
 from forebay.service.rate_limits import RateAllowance
-from forebay.service.request_log import RequestLine, key_name_in
+from forebay.service.refusal_log import RequestLine, key_name_in
 from forebay.service.runtime.converter import BODY_SIZE, LARGE
 from forebay.service.runtime.request_stats import RequestRoute, RequestStats
 from forebay.service.schema.base import InvalidRequest, Problem, RequestModel, ResponseModel

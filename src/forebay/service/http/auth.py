@@ -27,7 +27,7 @@ from forebay.service.auth import Authenticator, Caller, bearer_token, request_id
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.problems import problem_of
 from forebay.service.rate_limits import ClientUsage, RateAllowance
-from forebay.service.request_log import key_name_in
+from forebay.service.refusal_log import key_name_in
 from forebay.service.runtime.converter import LARGE
 from forebay.service.sessions import ShownSession
 

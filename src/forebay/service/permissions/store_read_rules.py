@@ -20,7 +20,7 @@ from forebay.domain.query import JobStateInfo, Page
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.operations.alerts.records import ALERT, BOARD, RULE
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE
-from forebay.payload.channel_encryption import mask_channel
+from forebay.payload.alert_channel_encryption import mask_channel
 from forebay.payload.codec import mask_call
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.service.api_keys import KIND

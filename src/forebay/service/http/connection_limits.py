@@ -17,7 +17,7 @@ from forebay.service.budgets import Budget
 from forebay.service.certificates import subject_name
 from forebay.service.http.auth import CERTIFICATE
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
-from forebay.service.request_log import Refusals
+from forebay.service.refusal_log import Refusals
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
