@@ -45,13 +45,13 @@ def test_a_dead_letter_shows_every_error_and_when_it_failed(store: Store) -> Non
     assert [attempt["error"]["traceback"] for attempt in shown["attempts"]] == ["line 1"]
     assert shown["first_failed_at"] == shown["attempts"][0]["ended_at"]
     assert shown["last_failed_at"] == shown["attempts"][-1]["ended_at"]
-    assert shown["died_at"] == shown["finished_at"]
+    assert shown["failed_at"] == shown["finished_at"]
 
 
 def test_people_read_when_it_failed_and_died(store: Store) -> None:
     shown = call("dead", "show", make(store, JobState.DEAD)).stdout
 
-    for what in ("first failed", "last failed", "died"):
+    for what in ("first failed at", "last failed at", "failed at"):
         assert re.search(rf"^{what} +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ$", shown, re.MULTILINE)
 
 

@@ -102,7 +102,7 @@ def show(session: StoreSession, out: Output, job_id: str) -> None:
     more = {
         "first_failed_at": min(failed, default=None),
         "last_failed_at": max(failed, default=None),
-        "died_at": timeline.job.finished_at,
+        "failed_at": timeline.job.finished_at,
     }
     print_timeline(session, out, timeline, more)
 

@@ -405,7 +405,7 @@ def print_timeline(
 
     first = _find_sequence_head(session, timeline.job)
     instants = {name: iso_instant(at) for name, at in more.items()}
-    shown = {name.removesuffix("_at").replace("_", " "): format_instant(at) for name, at in more.items()}
+    shown = {name.replace("_", " "): format_instant(at) for name, at in more.items()}
 
     def print_text() -> None:
         progress = {"progress": _format_progress(timeline.progress)}
