@@ -40,7 +40,7 @@ USUAL: Final = (
     *(
         "tests/integrations/outbox/test_table.py",
         "tests/integrations/test_sentry.py",
-        "tests/payload/test_encryption_keys.py",
+        "tests/payload/test_encryption.py",
     ),
 )
 _REQUIREMENT: Final = re.compile(

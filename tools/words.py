@@ -131,7 +131,7 @@ ENGINE_FILES: Final = _set("""
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"state", "job_heap", "health_check"}),
-    "sqlite": frozenset({"paths", "worker_locks"}),
+    "sqlite": frozenset({"database_files", "worker_locks"}),
     "postgres": _set("""
         async_bridge autocommit binary errors low_water_marks partitions placeholders prepared_statement
         row_locks session

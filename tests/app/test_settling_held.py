@@ -11,7 +11,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watching import Held
-from tests.operations.test_settlements import exchanged, lines, note_of, running, states
+from tests.operations.test_batch_settlement import exchanged, lines, note_of, running, states
 from tests.stores.support import complete
 
 

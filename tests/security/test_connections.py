@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.server import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
@@ -23,15 +23,15 @@ HUGE = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r
 SOON = 20.0
 
 
-class Quick(HeaderTimeoutProtocol):
+class Quick(ConnectionLimits):
     body_rest_seconds = 0.3
 
 
-class Short(HeaderTimeoutProtocol):
+class Short(ConnectionLimits):
     age_seconds = 0.3
 
 
-class Clogged(HeaderTimeoutProtocol):
+class Clogged(ConnectionLimits):
     """A connection of which the system takes little at a time, to a client that takes nothing."""
 
     head_seconds = 0.3

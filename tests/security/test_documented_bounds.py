@@ -15,9 +15,9 @@ from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
 from forebay.service.grpc import health, servicer
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
-from forebay.service.http.header_timeout import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.http.routes import events
-from forebay.service.request_log import LINES
+from forebay.service.refusal_log import LINES
 from forebay.service.runtime.claim_bytes import CLAIM_BYTES
 from forebay.service.runtime.converter import LARGE
 from forebay.service.schema.audit import MAX_CHECKED
@@ -39,7 +39,7 @@ def page() -> str:
     [
         (
             "| a connection until the head of its request is there | # s |",
-            (HeaderTimeoutProtocol.head_seconds,),
+            (ConnectionLimits.head_seconds,),
         ),
         (
             "| the body of a request, the message of a call over gRPC | # s |",
@@ -49,10 +49,10 @@ def page() -> str:
             "the message of a call over gRPC | # s |",
             (servicer.ARRIVAL_TIMEOUT_SECONDS,),
         ),
-        ("| the rest of a body that was refused | # s, then", (HeaderTimeoutProtocol.body_rest_seconds,)),
+        ("| the rest of a body that was refused | # s, then", (ConnectionLimits.body_rest_seconds,)),
         (
             "| a request as a whole | # h; a stream of events # min |",
-            (HeaderTimeoutProtocol.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
+            (ConnectionLimits.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
         ),
         (
             "counted where one has more than # KiB | # MiB; over gRPC",
@@ -60,7 +60,7 @@ def page() -> str:
         ),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
-            (HeaderTimeoutProtocol.head_seconds,),
+            (ConnectionLimits.head_seconds,),
         ),
         ("`--max-connections` (#)", (MAX_CONNECTIONS,)),
         ("`--max-connections-each`; # beyond loopback", (MAX_CONNECTIONS_PER_ADDRESS,)),

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
-from forebay.service.http.connection_limits import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.server import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine
@@ -121,7 +121,7 @@ def serving(
     engine: Engine,
     *,
     security: ServerSecurity | None = None,
-    connecting: type[HeaderTimeoutProtocol] = HeaderTimeoutProtocol,
+    connecting: type[ConnectionLimits] = ConnectionLimits,
     around: Callable[[Any], Any] = lambda app: app,
     **options: Any,
 ) -> Iterator[Served]:

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.service.http.connection_limits import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 
-class Hasty(HeaderTimeoutProtocol):
+class Hasty(ConnectionLimits):
     head_seconds = 0.3
     is_sent_at_once = False
 

@@ -21,7 +21,7 @@ from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import POSTPONE_MS, plan_advance, plan_runs
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy
-from forebay.operations.settlements import failed_settlement, settle_and_claim_isolating
+from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.stores.postgres import dependencies
 from forebay.stores.postgres.engine import PostgresEngine

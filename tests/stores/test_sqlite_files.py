@@ -17,8 +17,8 @@ from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite import engine as module
+from forebay.stores.sqlite.database_files import NETWORK_FILE_SYSTEMS, DatabasePaths, file_system_of
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.stores.sqlite.paths import NETWORK_FILE_SYSTEMS, DatabasePaths, file_system_of
 from tests.stores.sqlite_support import program
 from tests.stores.support import WORKER, new_job
 

@@ -17,8 +17,8 @@ from forebay.domain.query import Counts
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
+from forebay.stores.sqlite.database_files import ANNOUNCEMENT_SECONDS, DatabasePaths
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.stores.sqlite.paths import ANNOUNCEMENT_SECONDS, DatabasePaths
 from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.sqlite_support import DEADLINE, Program, folder_of, in_thread, probe, problems, program, raw
 from tests.stores.support import WORKER, new_job
@@ -230,7 +230,7 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
-    monkeypatch.setattr("forebay.stores.sqlite.paths.CHECK_SECONDS", 0)
+    monkeypatch.setattr("forebay.stores.sqlite.database_files.CHECK_SECONDS", 0)
 
     with opened(path) as store:
         store.insert([new_job()])

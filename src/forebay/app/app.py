@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from forebay.domain.delivery import DeliveryPolicy
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.payload.blobs import Blobs
-    from forebay.payload.encryption_keys import EncryptionKeys
+    from forebay.payload.encryption import EncryptionKeys
     from forebay.stores.contract.engine import Engine
     from forebay.stores.contract.values import OnConflict
     from forebay.worker.worker import Worker

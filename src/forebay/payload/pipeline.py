@@ -20,7 +20,7 @@ from forebay.domain.settlement import Settlement
 from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
 from forebay.payload.blobs import BlobName, Blobs, blob_name
 from forebay.payload.codec import check_new_payload, check_queue, frame, parse_frame, unreadable_marker
-from forebay.payload.encryption_keys import EncryptionKeys
+from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.ids import new_id
@@ -127,7 +127,7 @@ class PayloadPipeline:
         """Encode a document for the store: secrets of alert channels are encrypted."""
         if self.keys is None or document.kind != CHANNEL:
             return document
-        from forebay.payload.channel_encryption import encrypt_channel  # noqa: PLC0415 - most programs have no alerts
+        from forebay.payload.alert_channel_encryption import encrypt_channel  # noqa: PLC0415 - most programs have no alerts
 
         return encrypt_channel(self.keys, document)
 
@@ -194,7 +194,7 @@ class PayloadPipeline:
         """Decode a document: secrets of alert channels are decrypted."""
         if self.keys is None or document.kind != CHANNEL:
             return document
-        from forebay.payload.channel_encryption import decrypt_channel  # noqa: PLC0415 - as above
+        from forebay.payload.alert_channel_encryption import decrypt_channel  # noqa: PLC0415 - as above
 
         return decrypt_channel(self.keys, document)
 

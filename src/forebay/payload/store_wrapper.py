@@ -23,7 +23,7 @@ from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
 from forebay.payload.blobs import ORPHAN_AGE_MS, Blobs, FolderBlobs, blob_name
-from forebay.payload.encryption_keys import EncryptionKeys
+from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.pipeline import MAX_INLINE, PayloadPipeline, blob_of
 from forebay.payload.store_identity import StoreIdentity
 from forebay.payload.store_move_log import AFTER_MOVE_MS, keeps_blobs

@@ -29,7 +29,7 @@ from forebay.service.budgets import Budget
 from forebay.service.certificates import Certificates, ClientCertificate, make_reloading_context
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
-from forebay.service.http.connection_limits import HeaderTimeoutProtocol
+from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.loopback import is_loopback
 from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.resources.logins import LoginSettings
@@ -245,9 +245,7 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 http=cast(
                     "type[asyncio.Protocol]",
-                    partial(
-                        HeaderTimeoutProtocol, budget=secured.budget(where), refusals=self.service.refusals
-                    ),
+                    partial(ConnectionLimits, budget=secured.budget(where), refusals=self.service.refusals),
                 ),
                 ws="none",
                 timeout_graceful_shutdown=shutdown_timeout,

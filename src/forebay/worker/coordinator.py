@@ -18,8 +18,8 @@ from forebay.domain.settlement import OutcomeKind, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.maintenance.sweeper import LEASE_MS
+from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
 from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
-from forebay.operations.settlements import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.telemetry.logs import job_fields

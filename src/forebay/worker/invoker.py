@@ -42,7 +42,7 @@ from forebay.errors import (
     Snooze,
     UnknownTask,
 )
-from forebay.operations.settlements import escape_unencodable
+from forebay.operations.batch_settlement import escape_unencodable
 from forebay.payload.codec import VERSION, decode_call, encode_result
 from forebay.telemetry.logs import job_fields
 from forebay.worker.slots import Assignment

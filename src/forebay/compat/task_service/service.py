@@ -47,7 +47,7 @@ from forebay.domain.retry import MAX_DELAY_MS
 from forebay.domain.settlement import decide
 from forebay.errors import InvalidJob, PayloadError, StoreError
 from forebay.interrupts import uninterrupted, wait_for
-from forebay.operations.settlements import (
+from forebay.operations.batch_settlement import (
     FallbackSettlements,
     check_not_busy,
     select_newly_settled,

@@ -25,7 +25,7 @@ _FULL: Final = (
 )
 
 
-class HeaderTimeoutProtocol(H11Protocol):
+class ConnectionLimits(H11Protocol):
     """Connection with a limit for each of its phases.
 
     A head must arrive within `head_seconds`; `BodyTimeout` limits the body. A request lives for

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeVar
 from weakref import WeakSet
 
 from forebay.errors import ConfigError, StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.sqlite.paths import DatabasePaths
+from forebay.stores.sqlite.database_files import DatabasePaths
 
 Durability = Literal["default", "relaxed", "full"]
 T = TypeVar("T")

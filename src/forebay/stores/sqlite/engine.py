@@ -17,9 +17,9 @@ from forebay.stores.shared.caller_transactions import check_completed
 from forebay.stores.shared.statements import load_statements
 from forebay.stores.sqlite.caller_connection import CallerConnection
 from forebay.stores.sqlite.connection import Connection, Durability
+from forebay.stores.sqlite.database_files import DatabasePaths
 from forebay.stores.sqlite.dependencies import propagate
 from forebay.stores.sqlite.insert import InsertRules, insert_all
-from forebay.stores.sqlite.paths import DatabasePaths
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.schema import PACKAGE, check_file_schema, check_schema, migrate
 from forebay.stores.sqlite.settle import settle_all

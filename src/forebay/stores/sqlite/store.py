@@ -37,13 +37,13 @@ from forebay.stores.shared.statements import load_statements
 from forebay.stores.sqlite import admin, commands, maintenance
 from forebay.stores.sqlite import leases as leases_module
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
+from forebay.stores.sqlite.database_files import DatabasePaths
 from forebay.stores.sqlite.dependencies import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.job_import import SqliteJobImport
 from forebay.stores.sqlite.limits import SqliteLimitStore
 from forebay.stores.sqlite.metrics import SqliteMetricStore
-from forebay.stores.sqlite.paths import DatabasePaths
 from forebay.stores.sqlite.schedules import SqliteScheduleStore
 from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, migrate
 from forebay.stores.sqlite.settle_and_claim import settle_and_claim

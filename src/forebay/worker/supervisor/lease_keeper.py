@@ -26,7 +26,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerState
 from forebay.errors import Forbidden, StoreBusy, StoreError, StoreUnavailable
 from forebay.maintenance.sweeper import REASON
-from forebay.operations.settlements import FallbackSettlements, settle_and_claim_isolating
+from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult

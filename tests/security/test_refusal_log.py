@@ -12,7 +12,7 @@ from forebay.clock import SystemClock
 from forebay.domain.access import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.request_log import LINES, Refusals, RequestLine
+from forebay.service.refusal_log import LINES, Refusals, RequestLine
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE
