@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.durations import as_datetime, duration_ms, instant_ms
+from forebay.domain.durations import as_datetime, duration_ms, duration_within, instant_ms
 from forebay.errors import InvalidJob
 
 
@@ -91,3 +91,22 @@ def test_anything_else_is_no_instant(value: Any) -> None:
 def test_a_stored_instant_comes_back_in_utc() -> None:
     assert as_datetime(1_893_499_200_001) == datetime(2030, 1, 1, 12, 0, 0, 1_000, tzinfo=UTC)
     assert as_datetime(None) is None
+
+
+@pytest.mark.parametrize(("value", "ms"), [(1, 1_000), (timedelta(seconds=60), 60_000)])
+def test_a_duration_between_its_bounds_is_returned_in_milliseconds(value: float | timedelta, ms: int) -> None:
+    assert duration_within("lease", value, 1_000, 60_000) == ms
+
+
+@pytest.mark.parametrize("value", [0.999, 60.001, timedelta(minutes=2)])
+def test_a_duration_beyond_its_bounds_is_refused_in_seconds(value: float | timedelta) -> None:
+    with pytest.raises(InvalidJob, match="lease must be from 1 to 60 seconds, not") as caught:
+        duration_within("lease", value, 1_000, 60_000)
+
+    assert caught.value.field == "lease"
+
+
+@pytest.mark.parametrize("year", [1969, 2101])
+def test_an_instant_that_no_store_can_hold_is_refused(year: int) -> None:
+    with pytest.raises(InvalidJob, match="run_at must lie between the years 1970 and 2100"):
+        instant_ms("run_at", datetime(year, 6, 1, tzinfo=UTC))

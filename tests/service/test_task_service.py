@@ -40,7 +40,7 @@ def test_a_task_is_waited_for_refused_when_late_and_acknowledged(
     assert (done, late) == (True, False)
     assert (asked.status_code, asked.json()["code"]) == (409, "lease_lost")
     assert "ack of task" in caplog.text  # where it was asked for
-    assert "the end of attempt 1" in caplog.text  # and in the log of the server
+    assert "the outcome of attempt 1" in caplog.text  # and in the log of the server
     assert found is not None
     assert (found.status, found.result, found.attempts) == ("COMPLETED", 8, 2)
     assert (found.priority, found.max_attempts) == (50, 3)
