@@ -114,7 +114,7 @@ def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight)
     expect(page.get_by_role("button", name="Acknowledge: Release 7 goes out")).to_have_count(0)
     page.get_by_role("button", name="Resolve: Release 7 goes out").first.click()
     expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
-    page.get_by_label("Show").select_option("Over")
+    page.get_by_label("Show").select_option("Resolved")
     expect(page.get_by_role("region", name="Alerts")).to_contain_text("Release 7 goes out")
     page.get_by_role("searchbox", name="Text").fill("release 8")
     page.get_by_role("searchbox", name="Text").press("Enter")
@@ -166,7 +166,7 @@ def test_dead_letters_are_revived_together_after_a_count(scene: Scene, sight: Si
     expect(dialog).to_contain_text(re.compile(r"\d dead letters? go back"))
     dialog.get_by_role("button", name="Revive").click()
 
-    expect(page.get_by_text("No dead letters fit.")).to_be_visible()
+    expect(page.get_by_text("No dead letters.")).to_be_visible()
     expect(page.get_by_role("status").last).to_contain_text("revived")
 
 
@@ -352,7 +352,7 @@ def test_a_history_of_ten_thousand_jobs_is_searched(
         logger.info("the first page is there after %d ms", page.evaluate("performance.now()"))
         sight.open("jobs?text=someone1234@")
         expect(page.get_by_role("region", name="Jobs").get_by_role("row")).to_have_count(2)
-        expect(page.get_by_text("1 fit, newest first")).to_be_visible()
+        expect(page.get_by_text("1 matching, newest first")).to_be_visible()
         sight.open("jobs?task=shop.task_3")
         page.get_by_role("button", name="Older").click()
         expect(page.get_by_role("button", name="Newest")).to_be_visible()

@@ -55,7 +55,7 @@ def test_who_has_paused_a_queue_stands_in_the_audit_log(scene: Scene, sight: Sig
         page.get_by_role("button", name=title).click()
         expect(state).to_have_text(word)
 
-    sight.open("audit?kind=queue&queue=reports")
+    sight.open("audit?kind=queue_changed&queue=reports")
     for word in ("paused", "active"):
         expect(page.get_by_role("row").filter(has_text=f"→ {word}").first).to_be_visible()
 
@@ -126,7 +126,7 @@ def test_a_limit_shows_its_tokens_its_state_and_whom_it_holds_up(scene: Scene, s
 
         row = page.get_by_role("region", name="Limits").get_by_role("row").filter(has_text="task:shop.count")
         cells = row.get_by_role("cell")
-        expect(cells.nth(1)).to_have_text("spent")
+        expect(cells.nth(1)).to_have_text("out_of_tokens")
         expect(cells.nth(3)).to_have_text("1 in 1 h")
         expect(cells.nth(4)).to_have_text("0 of 1")
         expect(cells.nth(5)).to_have_text("2")
@@ -161,7 +161,7 @@ def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
         crowd = [Sight(browser, served.address) for _ in range(USERS)]
         for sight in crowd:
             leaving.callback(sight.close)
-            expect(sight.open("jobs").get_by_text(re.compile(r"10,\d{3} fit"))).to_be_visible()
+            expect(sight.open("jobs").get_by_text(re.compile(r"10,\d{3} matching"))).to_be_visible()
         until, turns = monotonic() + SECONDS, 0
 
         while turns < USERS or monotonic() < until:
@@ -172,7 +172,7 @@ def test_ten_people_look_on_for_half_a_minute_with_more_than_ten_thousand_jobs(
                 expect(sight.page.get_by_role("region", name="Jobs")).to_contain_text(job_id[:12])
             page.get_by_label("Task").fill(f"shop.new_{turns}")
             page.get_by_label("Task").press("Enter")
-            expect(page.get_by_text("1 fit, newest first")).to_be_visible()
+            expect(page.get_by_text("1 matching, newest first")).to_be_visible()
             page.get_by_role("button", name="Clear").click()
             turns += 1
 
