@@ -50,7 +50,7 @@ ENQUEUE: Final[Mapping[str, str]] = {
 }
 WORKER: Final[Mapping[str, str]] = {
     IDLE: r"(_work_until_touched|Condition\.wait|WakeSignal\.wait|Wakeups\.\w+|Event\.wait) "
-    "\([^;]*$|MainThread$",
+    r"\([^;]*$|MainThread$",
     "run the task": r"noop \(",
     "decode the arguments": r"Invoker\.prepare \(",
     "encode the result": r"(Invoker\.make_outcome|_outcome_of_value) \(",
