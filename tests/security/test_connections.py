@@ -187,8 +187,10 @@ def is_open(address: str) -> bool:
     ],
 )
 def test_addresses_are_counted_where_they_are_those_of_clients(
-    security: dict[str, int], host: str, each: int | None
+    security: dict[str, int], host: str, each: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Many more files than connections: the limit of this process may be 1,024.
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
     budget = ServerSecurity(**security).budget(ListenAddress(host))  # type: ignore[arg-type]  # of its fields
     taken = 0
     while taken <= MAX_CONNECTIONS_PER_ADDRESS and budget.acquire("192.0.2.1"):
