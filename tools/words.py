@@ -124,19 +124,18 @@ PARTICLES: Final = _set("""
 
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
-    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependencies
-    documents edges engine fairness insert insert_fast insert_graph job_import leases limits maintenance
-    metrics progress reader rows schedules schema search sequences settle settle_and_claim
-    settle_and_claim_fast store transaction wakeups
+    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependency_edges
+    dependency_propagation documents engine fairness insert insert_fast insert_graph job_import
+    job_sequences leases limits maintenance metrics progress reader rows schedules schema search settle
+    settle_and_claim settle_and_claim_fast store transaction wakeups
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
-    "memory": frozenset({"state", "job_heap", "health_check"}),
+    "memory": frozenset({"state", "job_heap", "invariants"}),
     "sqlite": frozenset({"database_files", "worker_locks"}),
     "postgres": _set("""
-        async_bridge autocommit binary errors low_water_marks partitions placeholders prepared_statement
-        row_locks session
+        async_bridge autocommit binary_parameters errors low_water_marks partitions placeholders
+        prepared_statement row_locks session
         """),
-    "redis": frozenset({"keys", "scripts", "server_check", "circuit_breaker"}),
+    "redis": frozenset({"circuit_breaker", "key_names", "lua_scripts", "pruner", "server_check"}),
     "remote": frozenset({"http_client"}),
-    "signal_bus": frozenset({"channels", "publisher"}),
 }

@@ -15,8 +15,8 @@ from forebay.domain.alert import AlertTransition, Severity
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
-from forebay.domain.history import EventKind
 from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
+from forebay.domain.job_history import EventKind
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.query import JobQuery, ServerUsage
 from forebay.domain.queue import QueueState
@@ -26,7 +26,7 @@ from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
 from forebay.operations.alerts.records import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.alarming import HOOK, put, steps, take_away, without_rules
 from tests.app.watching import Watched
 from tests.clocks import FollowedClock

@@ -11,9 +11,9 @@ import pytest
 
 from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive, GradualRevivePlan, GradualReviveState
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
 from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreRefused
@@ -32,7 +32,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1, ended, events_of, put_many, states, together
 from tests.stores.support import new_job
 

@@ -22,7 +22,7 @@ from forebay.service.runtime.prometheus import worker_metrics
 from forebay.service.schema.metrics import store_usage_view
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 

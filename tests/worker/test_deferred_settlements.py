@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.outcome import Completed
 from forebay.errors import StoreBusy
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.deferred_settlements import (
     MAX_OFFERED,
@@ -18,7 +18,7 @@ from forebay.worker.deferred_settlements import (
     DeferredSettlements,
     EndedAttempts,
 )
-from forebay.worker.recycler import ThreadHealth
+from forebay.worker.process_recycler import ThreadHealth
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.app.watching import Watched
 from tests.worker.rig import Rig

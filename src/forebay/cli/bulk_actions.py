@@ -9,14 +9,14 @@ from typing import Final
 import click
 
 from forebay.cli.errors import ExitStatus
-from forebay.cli.filters import Filter, resolve_ids, restrict_states
+from forebay.cli.job_filters import Filter, resolve_ids, restrict_states
 from forebay.cli.json_format import action_result_json
 from forebay.cli.output import Output, confirm, format_job_count, print_table, progress_bar
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.operations.search import count_jobs
+from forebay.operations.job_search import count_jobs
 from forebay.stores.contract.values import BATCH, ActionResult
 
 Progress = Callable[[int], None]

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from forebay.domain.alert_condition import Condition, parse_condition
 from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
+from forebay.domain.job_states import JobState
 from forebay.domain.json_depth import MAX_DEPTH, is_deeper
-from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
 from forebay.domain.time_series import METRICS
 from forebay.errors import ConfigError, InvalidJob

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob

@@ -8,9 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import Edge
-from forebay.domain.history import Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Attempt, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import JobProgress
 from forebay.errors import IllegalTransition
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import (
     HOUR,
     MINUTE,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from forebay.app.current_job import current_job
 from forebay.domain.job import Job
-from forebay.testing.worker import WorkerStep
+from forebay.testing.trial_worker import WorkerStep
 
 P = ParamSpec("P")
 R = TypeVar("R")

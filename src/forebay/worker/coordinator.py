@@ -17,29 +17,29 @@ from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import OutcomeKind, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.maintenance.sweeper import LEASE_MS
+from forebay.maintenance.lease_sweeper import LEASE_MS
 from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
 from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
-from forebay.telemetry.logs import job_fields
+from forebay.telemetry.log_setup import job_fields
 from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
+from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
+from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.debug_log import log_claims, log_ends
 from forebay.worker.deferred_settlements import DeferredSettlements
-from forebay.worker.executors.protocol import Executors
+from forebay.worker.executors.executor_protocol import Executors
 from forebay.worker.idle_polling import IdlePolling
-from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupter import Interrupter
-from forebay.worker.invoker import attempt_error
 from forebay.worker.metrics_reporter import MetricsReporter
 from forebay.worker.prefetch import PrefetchPolicy
+from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights
-from forebay.worker.recycler import MAX_ABANDONED
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.watchdog import Watchdog
+from forebay.worker.task_invoker import attempt_error
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS

@@ -10,12 +10,12 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.contract.values import PendingCancel
-from forebay.telemetry.logs import job_fields
-from forebay.worker.executors.protocol import Executors
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import JobInterrupted, JobTimeout, WorkerStopping
-from forebay.worker.recycler import MAX_ABANDONED
+from forebay.telemetry.log_setup import job_fields
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import Executors
+from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.task_invoker import JobInterrupted, JobTimeout, WorkerStopping
 
 ASK_AGAIN_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 5.0

@@ -31,30 +31,30 @@ from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks
 from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import new_worker_id
-from forebay.telemetry.call_durations import log_durations
+from forebay.stores.job_ids import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
-from forebay.worker.control import Control, SignalPause
+from forebay.telemetry.store_call_durations import log_durations
+from forebay.worker.command_execution import Control, SignalPause
 from forebay.worker.coordinator import Coordinator
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.dead_job_reporter import DeadJobReporter
 from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.health_log import HealthLog
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import attempt_error
+from forebay.worker.lease_renewal import LeaseRenewal
+from forebay.worker.lease_renewal_health import RenewalHealth
+from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights, parse_queue_weights
-from forebay.worker.recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
-from forebay.worker.renewal import LeaseRenewal
-from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Slots
 from forebay.worker.status import StatusReporter, WorkerStatus, resident_memory
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervisor.standby_renewal import StandbyRenewal
 from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, SupervisorLink, WorkerCallbacks
-from forebay.worker.watchdog import Watchdog
+from forebay.worker.task_invoker import attempt_error
 
 if TYPE_CHECKING:
-    from forebay.domain.delivery import DeliveryPolicy
+    from forebay.domain.alert_delivery_policy import DeliveryPolicy
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from forebay.app.handle import JobHandle
+from forebay.app.job_handle import JobHandle
 from forebay.cli.bulk_actions import ActionCounts, JobAction, JobSelection, run_action
-from forebay.cli.commands.tree import edges_json, load_edges, print_edges, tree
+from forebay.cli.commands.job_tree import edges_json, load_edges, print_edges, tree
 from forebay.cli.errors import ExitStatus
-from forebay.cli.filters import Filter, with_filter
+from forebay.cli.job_filters import Filter, with_filter
 from forebay.cli.json_format import (
     decode_arguments,
     decode_result_field,
@@ -34,15 +34,15 @@ from forebay.cli.output import (
     text,
 )
 from forebay.cli.store_session import StoreSession
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, JobUpdate, QueueName, check_queue_name
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
-from forebay.operations.bulk import cancel_matching, purge, revive_matching
-from forebay.operations.search import search_jobs
-from forebay.operations.timeline import timeline_lines
+from forebay.operations.bulk_actions import cancel_matching, purge, revive_matching
+from forebay.operations.job_search import search_jobs
+from forebay.operations.job_timeline import timeline_lines
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult, InsertResult
 

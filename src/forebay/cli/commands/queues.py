@@ -12,7 +12,7 @@ import msgspec
 from forebay.cli.bulk_actions import run_on_matching
 from forebay.cli.commands.jobs import DELETABLE, delete_action
 from forebay.cli.commands.limits import format_limit, limit_json
-from forebay.cli.filters import Filter, collect_distinct, parse_pair, with_filter
+from forebay.cli.job_filters import Filter, collect_distinct, parse_pair, with_filter
 from forebay.cli.json_format import counts_json, decode_arguments, estimate_drain_ms, queue_json, summary_json
 from forebay.cli.options import (
     DurationParam,
@@ -35,12 +35,12 @@ from forebay.cli.output import (
 )
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import Job, QueueName, check_queue_name
-from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.limits import Limit, scopes_of
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.errors import IllegalTransition, QueueNotEmpty
-from forebay.operations import bulk
+from forebay.operations import bulk_actions
 
 
 def setting_names() -> list[str]:
@@ -309,7 +309,7 @@ def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool
     effect = _describe_dead_letters(live)
     confirm(f"Delete queue {name} in {session.name}?{effect and f' {effect}.'}", yes=yes)
     with progress_bar("marked dead", live) as tell:
-        bulk.drop_queue(
+        bulk_actions.drop_queue(
             session.store,
             queue.name,
             force=force,

@@ -17,7 +17,7 @@ from forebay.cli.dev.processes import DevProcess, LinePrinter
 from forebay.cli.platform_check import not_on_windows
 from forebay.dashboard.static_files import ROOT, is_built
 from forebay.errors import ConfigError
-from forebay.worker.inbox import WakeSignal
+from forebay.worker.coordinator_inbox import WakeSignal
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "

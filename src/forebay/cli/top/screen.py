@@ -19,7 +19,7 @@ from forebay.cli.top.snapshot import (
     StoreSnapshot,
     format_summary,
 )
-from forebay.cli.top.view import TopView
+from forebay.cli.top.view_settings import TopView
 
 _STATES: Final = {
     "paused": "yellow",

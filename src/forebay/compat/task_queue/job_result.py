@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState, Status, status_of
+from forebay.domain.job_states import JobState, Status, status_of
 from forebay.domain.query import ArchiveEntry
 from forebay.payload.codec import decode_result
 

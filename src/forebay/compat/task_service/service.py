@@ -43,7 +43,7 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.queue import QueueSettings
-from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import decide
 from forebay.errors import InvalidJob, PayloadError, StoreError
 from forebay.interrupts import uninterrupted, wait_for

@@ -29,7 +29,7 @@ from forebay.integrations.importers.source import (
     ImportCandidate,
     SkippedJob,
 )
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 
 _QUEUE: Final = "huey.redis."
 _SCHEDULE: Final = "huey.schedule."

@@ -21,7 +21,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 from forebay.app.app import Forebay
 from forebay.clock import Clock
 from forebay.domain.job import Job, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
 from forebay.domain.query import Counts
 from forebay.domain.schedule import ScheduleRunStatus

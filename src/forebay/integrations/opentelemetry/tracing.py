@@ -25,7 +25,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from forebay.app.app import Forebay
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.clock import SystemClock
 from forebay.domain.job import Dependency, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease

@@ -9,8 +9,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
-from forebay.service.budgets import Budget
-from forebay.service.certificates import Certificates, FileBackedValue
+from forebay.service.connection_budgets import Budget
 from forebay.service.grpc.health import (
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_PER_ADDRESS,
@@ -19,9 +18,10 @@ from forebay.service.grpc.health import (
     Reflection,
 )
 from forebay.service.grpc.health import NAME as HEALTH
-from forebay.service.grpc.methods import SERVICES
+from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.servicer import PACKAGE, Servicer
 from forebay.service.service import Service
+from forebay.service.tls_certificates import Certificates, FileBackedValue
 
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls in flight, nearly all of which wait for jobs. More are refused at once: each costs memory, and a

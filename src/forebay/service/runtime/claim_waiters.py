@@ -25,8 +25,8 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.payload.codec import VERSION
-from forebay.service.runtime.claim_bytes import payload_limit, read_payloads
-from forebay.service.runtime.presence import Presence
+from forebay.service.runtime.consumer_presence import Presence
+from forebay.service.runtime.payload_byte_budget import payload_limit, read_payloads
 from forebay.service.runtime.store_pool import StorePool
 from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.store import Store

@@ -20,10 +20,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from forebay.domain.backpressure import Throughput
-from forebay.domain.history import Event
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_history import Event
 from forebay.errors import ForebayError
-from forebay.service.problems import problem_of
+from forebay.service.problem_details import problem_of
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import ResponseModel
 from forebay.service.schema.events import (

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
@@ -27,14 +27,14 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.ids import iter_ids
+from forebay.stores.job_ids import iter_ids
 from forebay.stores.postgres.connection import RetryTransaction
-from forebay.stores.postgres.edges import EdgeWriter, ReusedIds
+from forebay.stores.postgres.dependency_edges import EdgeWriter, ReusedIds
 from forebay.stores.postgres.fairness import mark_pending
-from forebay.stores.postgres.sequences import SequenceWriter
+from forebay.stores.postgres.job_sequences import SequenceWriter
 from forebay.stores.postgres.transaction import JobKey, Transaction
 from forebay.stores.shared.rows import new_options_text
-from forebay.stores.shared.throughput import throughput_from_row, throughput_params
+from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
 
 # No statement holds much more than this: the server takes no message of a gigabyte.
 GROUP_BYTES: Final = 64 * 2**20

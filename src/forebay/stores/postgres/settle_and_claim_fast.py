@@ -18,7 +18,16 @@ from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
 from forebay.stores.contract.values import PendingCancel, QueueClaim, SettleAndClaimResult
-from forebay.stores.postgres.binary import Packed, bigint, bigints, blobs, boolean, text, texts, uniform_texts
+from forebay.stores.postgres.binary_parameters import (
+    Packed,
+    bigint,
+    bigints,
+    blobs,
+    boolean,
+    text,
+    texts,
+    uniform_texts,
+)
 from forebay.stores.postgres.claim_cursor import (
     HEAD,
     LATE_MS,
@@ -33,7 +42,7 @@ from forebay.stores.postgres.errors import DRIVER_ERRORS
 from forebay.stores.postgres.prepared_statement import PreparedStatement, execute_pipelined
 from forebay.stores.postgres.settle import is_simple_success
 from forebay.stores.postgres.transaction import HandleCache
-from forebay.stores.shared.partial_calls import raise_as_lost_response
+from forebay.stores.shared.partial_failures import raise_as_lost_response
 from forebay.stores.shared.rows import CANDIDATE_COLUMNS, Row, job_from_candidate, settings_from_text
 
 # A case for the slow path mostly stays one for a while, and detecting it takes a round trip: so many calls

@@ -19,8 +19,8 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
-from forebay.stores.redis.scripts import Script, load_scripts
+from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+from forebay.stores.redis.lua_scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0

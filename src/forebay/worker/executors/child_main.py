@@ -19,14 +19,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.job_serialization import job_from_dict
 from forebay.app.middleware import add_job_fields_to_logs
-from forebay.app.serialization import job_from_dict
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.interrupts import set_interruptible
-from forebay.telemetry.logs import defer_interrupts_in_logging
+from forebay.telemetry.log_setup import defer_interrupts_in_logging
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection, ChildProgressSink
-from forebay.worker.executors.memory import limit_address_space, out_of_memory, resident_bytes
 from forebay.worker.executors.messages import (
     ChildBroken,
     ChildReady,
@@ -41,11 +40,12 @@ from forebay.worker.executors.messages import (
     make_ended,
     to_child,
 )
+from forebay.worker.executors.process_memory import limit_address_space, out_of_memory, resident_bytes
 from forebay.worker.executors.program_loader import ProgramLoader
 from forebay.worker.executors.program_origin import ProcessIdentity
-from forebay.worker.invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 from forebay.worker.parent_death import die_with
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 
 BUFFER: Final = 2**16
 ORPHANED: Final = 1

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.app.serialization import job_from_dict
+from forebay.app.job_serialization import job_from_dict
 from forebay.domain.job import NewJob
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (

@@ -17,8 +17,8 @@ from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.contract.values import PendingCancel
+from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.lease_table import STOPPED, LeaseTable
-from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.supervisor.channel import (
     CancelsRequested,

@@ -15,7 +15,7 @@ from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Caller
 from forebay.service.http.auth import refuse
 from forebay.service.http.request_context import HttpRequest, caller_of, service_of, wait_until_disconnected
-from forebay.service.problems import problem_of
+from forebay.service.problem_details import problem_of
 from forebay.service.runtime.event_feed import EventFeed, FeedFilter, FeedListener, FeedMessage
 
 COMMENT_SECONDS: Final = 30.0
