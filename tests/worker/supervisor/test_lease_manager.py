@@ -90,7 +90,7 @@ def _workers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 
 class Scene:
-    """Manager with one child, whose process does nothing. The test writes its leases and reads its channel."""
+    """Manager with one child, whose process does nothing. Tests write its leases and read its channel."""
 
     def __init__(self, engine: Engine, store: Store, reader: Reader, clock: ManualClock) -> None:
         self.engine = Troubled(engine)
