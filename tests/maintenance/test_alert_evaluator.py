@@ -348,7 +348,7 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
 
     # No more of them than of seconds: `schedules-late` has a window of an hour, and asks for no rows.
     assert read[MINUTE] >= clock.now_ms() - FINE_MS - 2 * MINUTE
-    [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "tasks-fail"]
+    [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "task-error-rate"]
     assert alert.metadata["values"]["failed"] == 20
 
 

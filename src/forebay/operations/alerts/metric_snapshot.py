@@ -79,26 +79,26 @@ class MetricSnapshot:
                 name: partial(lambda state, _, queue, __: self._jobs(state, queue), name)
                 for name in ("scheduled", "blocked", "pending", "running", "retrying")
             },
-            "queue_fill": lambda _, queue, __: self._used_ratio(queue),
+            "queue_used_ratio": lambda _, queue, __: self._used_ratio(queue),
             "workers": lambda _, queue, __: self._workers_alive(queue),
             "consumers": lambda _, queue, __: self._consumers(queue),
-            "workers_healthy": lambda _, queue, __: self._workers_healthy(queue),
+            "workers_healthy_ratio": lambda _, queue, __: self._workers_healthy(queue),
             "late_schedules": lambda *_: self._late_schedules,
             "clock_skew_ms": lambda *_: self._skew_ms,
             "store_memory": lambda *_: self._server_usage.memory,
-            "store_memory_share": lambda *_: used_ratio(
+            "store_memory_used_ratio": lambda *_: used_ratio(
                 self._server_usage.memory, self._server_usage.memory_limit
             ),
             "store_evictions": lambda *_: self._evictions,
-            "store_connections_share": lambda *_: used_ratio(
+            "store_connections_used_ratio": lambda *_: used_ratio(
                 self._server_usage.connections, self._server_usage.connection_limit
             ),
         }
         recent: Mapping[str, _Value] = {
             "timeouts": lambda *scope: self._span(*scope).stats.errors.get(TIMEOUT, 0),
             "completed_per_second": self._per_second,
-            "usual_completed_per_second": lambda _, queue, task: self._baseline_per_second(queue, task),
-            "usual_run_p99_ms": lambda _, queue, task: self._span(
+            "baseline_completed_per_second": lambda _, queue, task: self._baseline_per_second(queue, task),
+            "baseline_run_p99_ms": lambda _, queue, task: self._span(
                 DAY_MS, queue, task
             ).stats.run.percentile_ms(99),
         }
