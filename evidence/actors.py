@@ -145,7 +145,7 @@ class SimulatedWorker:
         """Begin to stop in order: claim nothing more, hand back what was not started, let the rest end."""
         if self.is_alive and hasattr(self, "_coordinator"):
             self._coordinator.is_claiming = False
-            self._guarded(self._coordinator.hand_back)
+            self._guarded(self._coordinator.return_unstarted)
             self.poke()
 
     def poke(self) -> None:

@@ -384,7 +384,7 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
 def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.operations.gradual_revive.KEPT_FINISHED", 2)
+    monkeypatch.setattr("forebay.operations.gradual_revive.MAX_FINISHED_REVIVES", 2)
     monkeypatch.setattr("forebay.operations.gradual_revive.MAX_OPEN", 2)
     names = []
     for _ in range(4):

@@ -15,7 +15,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.stores.redis import pruner
-from forebay.stores.redis.connection import MAX_KEPT
+from forebay.stores.redis.connection import MAX_FINISHED
 from forebay.stores.redis.engine import RedisEngine
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
@@ -66,7 +66,7 @@ def test_ten_thousand_final_jobs_are_kept_unless_somebody_says_otherwise() -> No
     engine = open_engine("redis://host/0")
 
     assert isinstance(engine, RedisEngine)
-    assert engine.address.max_kept == MAX_KEPT == 10_000
+    assert engine.address.max_finished == MAX_FINISHED == 10_000
 
 
 @pytest.mark.shows("R-HIST-08", "R-HIST-23")

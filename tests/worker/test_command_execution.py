@@ -321,7 +321,7 @@ class Stub:
     def resume(self, queue: str | None = None) -> None:
         pass
 
-    def ask_to_stop(self, drain: float | None = None) -> None:
+    def request_stop(self, drain: float | None = None) -> None:
         pass
 
     def stop_now(self) -> None:
@@ -387,7 +387,7 @@ def test_a_worker_runs_what_is_registered_until_it_is_stopped_in_order_or_at_onc
         assert began.wait(DEADLINE)
         assert worker.status().info.running == (job.id,)
         if graceful:
-            worker.ask_to_stop()
+            worker.request_stop()
             eventually(lambda: worker.status().info.state is WorkerState.STOPPING)
             go_on.set()
         worker.stop(None if graceful else 0)
@@ -415,7 +415,7 @@ def test_each_state_is_published(app: Forebay, holding: Holding) -> None:
         eventually(lambda: said[-1].state is WorkerState.WORKING)
         worker.pause()
         eventually(lambda: said[-1].state is WorkerState.PAUSED)
-        worker.ask_to_stop()
+        worker.request_stop()
         eventually(lambda: said[-1].state is WorkerState.STOPPING)
     finally:
         holding.go_on.set()
@@ -434,7 +434,7 @@ def test_a_stop_that_comes_while_the_worker_begins_is_shown(
 
     def stopped_meanwhile(phase: WorkerState) -> None:
         if phase is WorkerState.WORKING:
-            worker.ask_to_stop()
+            worker.request_stop()
         changes(phase)
         phases.append(worker._status_reporter.phase)
 

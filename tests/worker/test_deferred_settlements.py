@@ -154,7 +154,7 @@ def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> No
     coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
     coordinator.tick()
     [one] = rig.threads.given
-    coordinator.hand_back()
+    coordinator.return_unstarted()
     coordinator.tick()
 
     stop(rig, coordinator, one)

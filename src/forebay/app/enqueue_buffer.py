@@ -197,7 +197,7 @@ class Buffer:
 def _check_job(job: NewJob) -> None:
     if not isinstance(job, NewJob):
         raise InvalidJob(f"only jobs made by task.job(...) can be enqueued, not {job!r:.60}")
-    if any(isinstance(need.parent, int) for need in job.depends_on):
+    if any(isinstance(dependency.parent, int) for dependency in job.depends_on):
         raise InvalidJob("a buffer takes jobs one by one: name dependencies by their ids", field="depends_on")
 
 

@@ -107,8 +107,8 @@ def run_on_matching(
             f"{action.verb.capitalize()} {format_job_count(count, is_exact=is_exact)} in {session.name}?",
             yes=yes,
         )
-        with progress_bar(action.past, count) as tell:
-            done = action.apply_to_all(restricted, tell)
+        with progress_bar(action.past, count) as report_progress:
+            done = action.apply_to_all(restricted, report_progress)
     out.print_message(done, action.summary(done))
 
 
@@ -118,10 +118,10 @@ def _run_on_ids(
     if action.confirms_ids:
         confirm(f"{action.verb.capitalize()} {format_job_count(len(ids))} in {session.name}?", yes=yes)
     results: list[ActionResult] = []
-    with progress_bar(action.past, len(ids)) as tell:
+    with progress_bar(action.past, len(ids)) as report_progress:
         for start in range(0, len(ids), BATCH):
             results += action.apply_to_ids(ids[start : start + BATCH])
-            tell(len(results))
+            report_progress(len(results))
     if len(results) == 1:
         results[0].check()
     _report(out, action, results)

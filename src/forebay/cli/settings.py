@@ -92,8 +92,8 @@ class Settings:
         The source nearer to the command wins; in the same source the URL wins.
         """
         named = [
-            (self.found[name].rank, place, name)
-            for place, name in enumerate(("url", "app"))
+            (self.found[name].rank, position, name)
+            for position, name in enumerate(("url", "app"))
             if name in self.found
         ]
         if not named:

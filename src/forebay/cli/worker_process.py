@@ -226,7 +226,7 @@ class SignalHandler:
             # signal to this process alone leaves a gap that the supervisor fills.
             self._worker.retire("it was told to stop by SIGTERM", self._drain, REPLACE_SECONDS)
         else:
-            self._worker.ask_to_stop(self._drain)
+            self._worker.request_stop(self._drain)
 
     def _set_deadline(self, seconds: float) -> None:
         rest = INTERRUPT_SECONDS + CLOSING_SECONDS

@@ -43,7 +43,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.job_ids import new_id
 
 KIND: Final = "gradual_revive"
-KEPT_FINISHED: Final = 50  # the list is read every few seconds
+MAX_FINISHED_REVIVES: Final = 50  # the list is read every few seconds
 MAX_OPEN: Final = 50
 MAX_TRIES: Final = 20
 
@@ -120,7 +120,7 @@ def start_gradual_revive(
     _check_no_overlap(revive, known)
     changes = {"group": (None, group), "plan": (None, msgspec.to_builtins(revive.plan))}
     _save(store, revive, 0, _event(revive, "started", changes, actor))
-    for old in [finished for finished in known if not finished.is_open][KEPT_FINISHED - 1 :]:
+    for old in [finished for finished in known if not finished.is_open][MAX_FINISHED_REVIVES - 1 :]:
         # It may have been resumed since it was read.
         if not any(current.is_open for current in _load_named(reader, old.name)):
             store.drop_document(KIND, old.name)

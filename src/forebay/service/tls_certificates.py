@@ -42,7 +42,7 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(path for path in named if path is not None)
 
     @property
-    def asks_clients(self) -> bool:
+    def requests_client_certificates(self) -> bool:
         """Whether a client without a certificate is refused."""
         return self.client_ca is not None and self.client_certificate == "required"
 
@@ -58,7 +58,9 @@ class Certificates(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_verify_locations(cafile=self.client_ca)
             except (OSError, ValueError) as exc:
                 raise ConfigError(f"the authority of clients {self.client_ca} cannot be used: {exc}") from exc
-            context.verify_mode = ssl.CERT_REQUIRED if self.asks_clients else ssl.CERT_OPTIONAL
+            context.verify_mode = (
+                ssl.CERT_REQUIRED if self.requests_client_certificates else ssl.CERT_OPTIONAL
+            )
         return context
 
     def pem(self) -> tuple[bytes, bytes, bytes | None]:

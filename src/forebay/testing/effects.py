@@ -102,8 +102,8 @@ class Effects:
         found = [crash for crash in self.crashes if job is None or crash.job.id == job.id]
         if not found:
             return "no worker has crashed with it"
-        told = ", ".join(
+        crash_text = ", ".join(
             f"after the step {str(crash.step)!r} of attempt {crash.job.attempt} of {crash.job.task}"
             for crash in found
         )
-        return f"a worker has crashed {told}"
+        return f"a worker has crashed {crash_text}"

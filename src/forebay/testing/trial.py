@@ -211,9 +211,9 @@ class Trial:
             while True:
                 self._run_maintenance()
                 with self._open_worker() as worker:
-                    made = worker.work()
-                attempts, raised = attempts + made, raised or worker.raised
-                if not made:
+                    attempted = worker.work()
+                attempts, raised = attempts + attempted, raised or worker.raised
+                if not attempted:
                     break
         except Killed:
             pass

@@ -194,7 +194,7 @@ class _FixedLeaseStore:
         claims: Sequence[QueueClaim] = (),
         *others: Any,
     ) -> SettleAndClaimResult:
-        chosen = [want._replace(lease_ms=self._lease_ms) for want in claims]
+        chosen = [claim._replace(lease_ms=self._lease_ms) for claim in claims]
         return self._store.settle_and_claim(worker, settlements, chosen, *others)
 
     def __getattr__(self, name: str) -> Any:

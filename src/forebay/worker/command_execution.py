@@ -34,7 +34,7 @@ class ControlledWorker(Protocol):
 
     def resume(self, queue: str | None = None) -> None: ...
 
-    def ask_to_stop(self, drain: float | None = None) -> None: ...
+    def request_stop(self, drain: float | None = None) -> None: ...
 
     def stop_now(self) -> None: ...
 
@@ -82,10 +82,10 @@ class Control:
                 worker.resume(command.queue)
                 return f"resumed {queues}"
             case CommandKind.STOP:
-                worker.ask_to_stop(worker.drain_seconds)
+                worker.request_stop(worker.drain_seconds)
                 return f"stopping; {self._describe_running()}, for up to {worker.drain_seconds:g} s"
             case CommandKind.DRAIN:
-                worker.ask_to_stop(inf)
+                worker.request_stop(inf)
                 return f"draining; {self._describe_running()}, for as long as it takes"
             case CommandKind.HALT:
                 worker.stop_now()

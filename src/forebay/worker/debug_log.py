@@ -31,7 +31,7 @@ def log_ends(settled: Iterable[tuple[Job, Settlement, float | None]]) -> None:
         fields = {
             **job_fields(job),
             "state": settlement.state,
-            "ending": settlement.outcome,
+            "outcome": settlement.outcome,
             "seconds": seconds,
         }
         logger.debug(

@@ -155,7 +155,7 @@ class Worker:
             report=self._status_reporter.info,
             callbacks=WorkerCallbacks(
                 carry_out=self.control.carry_out,
-                ask_to_stop=self.ask_to_stop,
+                request_stop=self.request_stop,
                 stop_now=self.stop_now,
                 pause=signal_pause.pause,
                 resume=signal_pause.resume,
@@ -270,7 +270,7 @@ class Worker:
         worker."""
         if self._thread is None:
             return
-        self.ask_to_stop(drain)
+        self.request_stop(drain)
         self._thread.join()
         atexit.unregister(self.stop)
         if self._crash is not None:
@@ -278,7 +278,7 @@ class Worker:
             raise crash
 
     @uninterrupted
-    def ask_to_stop(self, drain: float | None = None) -> None:
+    def request_stop(self, drain: float | None = None) -> None:
         """Begin to stop as `stop` does, and return at once.
 
         Called again, it stops at the earliest time that was requested. A call without a time keeps the
@@ -417,10 +417,10 @@ class Worker:
             self.on_stopped()
 
     def retire(self, reason: str, drain: float, replace_after: float = 0.0) -> None:
-        """Begin to stop, as `ask_to_stop` does, and let a supervisor start another process."""
+        """Begin to stop, as `request_stop` does, and let a supervisor start another process."""
         logger.info("worker %s retires, because %s", self.id, reason)
         self._renewal.announce_retirement(reason, replace_after)
-        self.ask_to_stop(drain)
+        self.request_stop(drain)
 
     def _call_stop_hooks(self) -> None:
         try:
@@ -431,7 +431,7 @@ class Worker:
     def _drain(self) -> None:
         coordinator = self._coordinator
         coordinator.is_claiming = False
-        coordinator.hand_back()
+        coordinator.return_unstarted()
         if self._run_until_idle(lambda: self._drain_until):
             return
         coordinator.interrupt_all()

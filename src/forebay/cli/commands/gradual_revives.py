@@ -131,11 +131,11 @@ def start(
 
 def _wait_until_ended(session: StoreSession, out: Output, name: str, count: int) -> None:
     """Show progress until the gradual revive has ended."""
-    with progress_bar("revived", count) as tell:
+    with progress_bar("revived", count) as report_progress:
         while (revive := find_gradual_revive(session.reader, name)).state is GradualReviveState.RUNNING:
-            tell(revive.revived)
+            report_progress(revive.revived)
             _NEVER.wait(POLL_SECONDS)
-        tell(revive.revived)
+        report_progress(revive.revived)
     _show(out, revive)
     if revive.state is not GradualReviveState.COMPLETED:
         click.get_current_context().exit(ExitStatus.BAD_ANSWER)

@@ -137,7 +137,7 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
     def cancel_ids(ids: Sequence[JobId]) -> list[ActionResult]:
         return session.store.cancel(ids, reason, actor=session.actor, force=force, dependants=dependants)
 
-    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def cancel_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         cancel_matching(
             session.store,
@@ -145,7 +145,7 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
             query,
             reason=reason,
             actor=session.actor,
-            progress=tell,
+            progress=report_progress,
             on_results=partial(_add_counts, action, counts),
         )
         return dict(counts)
@@ -221,7 +221,7 @@ def revive_action(
     to = None if target is None else QueueName(target)
     options = ReviveOptions(to, delay, reset, session.actor, dependants)
 
-    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def revive_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         add_counts = partial(_add_counts, action, counts)
         revive_matching(
@@ -230,7 +230,7 @@ def revive_action(
             query,
             group=group,
             options=options,
-            progress=tell,
+            progress=report_progress,
             on_results=add_counts,
         )
         return dict(counts)
@@ -260,7 +260,7 @@ def delete(session: StoreSession, out: Output, **which: Any) -> None:
 def delete_action(session: StoreSession, allowed: frozenset[JobState], group: str | None = None) -> JobAction:
     """Return the action that deletes jobs."""
 
-    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def delete_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         add_counts = partial(_add_counts, action, counts)
         purge(
@@ -269,7 +269,7 @@ def delete_action(session: StoreSession, allowed: frozenset[JobState], group: st
             query,
             group=group,
             actor=session.actor,
-            progress=tell,
+            progress=report_progress,
             on_results=add_counts,
         )
         return dict(counts)

@@ -46,9 +46,11 @@ def move(old: str, new: str, wait: int, finish: bool, as_json: bool) -> None:
     to repeat; an interrupted move continues.
     """
     settings = read_settings({}, config=click.get_current_context().find_root().obj)
-    with _open_endpoints(settings, old, new) as (source, target), _progress_bars() as tell:
+    with _open_endpoints(settings, old, new) as (source, target), _progress_bars() as report_progress:
         blobs = FolderBlobs(folder) if (folder := settings.get("blob_store")) else None
-        mover = StoreMover(source, target, SystemClock(), actor=settings.actor, report=tell, blobs=blobs)
+        mover = StoreMover(
+            source, target, SystemClock(), actor=settings.actor, report=report_progress, blobs=blobs
+        )
         result = mover.move(wait)
         comparison = mover.compare()
         if finish:
@@ -81,14 +83,14 @@ def _progress_bars() -> Iterator[Any]:
     with ExitStack() as stack:
         shown: dict[str, Any] = {}
 
-        def tell(label: str, done: int, total: int) -> None:
+        def report_progress(label: str, done: int, total: int) -> None:
             if label not in shown:
                 stack.close()
                 shown.clear()
                 shown[label] = stack.enter_context(progress_bar(label, total))
             shown[label](done)
 
-        yield tell
+        yield report_progress
 
 
 def _print_result(

@@ -268,13 +268,13 @@ def drain(session: StoreSession, out: Output, name: str, wait: bool, timeout: in
 def _wait_until_empty(session: StoreSession, name: QueueName, timeout: int | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout / 1_000
     first = left = session.reader.counts([name])[name].live
-    with progress_bar("drained", first) as tell:
+    with progress_bar("drained", first) as report_progress:
         while left:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"queue {name} is draining and still has {format_job_count(left)}")
             time.sleep(_POLL_SECONDS)
             left = session.reader.counts([name])[name].live
-            tell(first - left)
+            report_progress(first - left)
 
 
 @queues.command()
@@ -308,13 +308,13 @@ def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool
         )
     effect = _describe_dead_letters(live)
     confirm(f"Delete queue {name} in {session.name}?{effect and f' {effect}.'}", yes=yes)
-    with progress_bar("marked dead", live) as tell:
+    with progress_bar("marked dead", live) as report_progress:
         bulk_actions.drop_queue(
             session.store,
             queue.name,
             force=force,
             actor=session.actor,
-            progress=lambda left: tell(live - left),
+            progress=lambda left: report_progress(live - left),
         )
     out.print_message({"deleted": name, "live_jobs": live}, f"queue {name} deleted{effect and f'; {effect}'}")
 

@@ -171,12 +171,12 @@ class ProcessGroup:
         for process in reversed([process for process in self._processes if not process.is_over.is_set()]):
             self._printer.print_line("dev", f"stopping the {process.name}")
             process.send_signal(signal.SIGTERM)
-            asked = len(self._signals)
+            handled = len(self._signals)
             while not process.is_over.is_set():
                 self._wake_signal.wait(_POLL_SECONDS)
-                if len(self._signals) > asked:
-                    asked = len(self._signals)
-                    if asked >= _KILL_AFTER_SIGNALS:
+                if len(self._signals) > handled:
+                    handled = len(self._signals)
+                    if handled >= _KILL_AFTER_SIGNALS:
                         process.kill()
                     else:
                         process.send_signal(signal.SIGTERM)  # a second signal stops it at once

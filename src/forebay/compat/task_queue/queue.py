@@ -289,7 +289,7 @@ class TaskQueue:
         worker = self._worker
         if worker is None or not self._finalizer.alive:
             return self._unstopped
-        worker.ask_to_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
+        worker.request_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
         if wait:
             try:
                 self._importer.stop()

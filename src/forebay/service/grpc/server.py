@@ -72,8 +72,10 @@ class GrpcServer:
         max_per_address = MAX_OPEN_CALLS_PER_ADDRESS if counts_addresses else None
         calls = OpenCalls(guard, Budget(MAX_OPEN_CALLS, max_per_address))
         health = HealthServicer(service, calls)
-        asks_clients = certificates is not None and certificates.asks_clients
-        servicer = Servicer(service, guard, reads_certificates=asks_clients, logs_access=logs_access)
+        requests_client_certificates = certificates is not None and certificates.requests_client_certificates
+        servicer = Servicer(
+            service, guard, reads_certificates=requests_client_certificates, logs_access=logs_access
+        )
         self._server.add_generic_rpc_handlers((*servicer.handlers(), health.handler()))
         if debug:
             names = (*(f"{PACKAGE}.{name}" for name in SERVICES), HEALTH, reflection.SERVICE_NAME)
@@ -118,4 +120,6 @@ def _credentials(certificates: Certificates) -> Any:
         before, current = current, files.current()
         return None if current is before else current
 
-    return grpc.dynamic_ssl_server_credentials(first, fetch_changed, certificates.asks_clients)
+    return grpc.dynamic_ssl_server_credentials(
+        first, fetch_changed, certificates.requests_client_certificates
+    )

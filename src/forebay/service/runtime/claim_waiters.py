@@ -206,13 +206,13 @@ class ClaimWaiters:
     async def run_unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await `work`; return None if waits end before it is done."""
         working = asyncio.ensure_future(work)
-        ending = asyncio.ensure_future(self._stopped.wait())
+        stopping = asyncio.ensure_future(self._stopped.wait())
         try:
-            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
             return await working if working.done() else None
         finally:
             working.cancel()
-            ending.cancel()
+            stopping.cancel()
 
     async def wait_for_wakeup(self, last_token: str | None) -> str:
         """Return a token that changes with every wake-up of the store and differs between servers.

@@ -104,13 +104,13 @@ class FeedListener:
         if self.is_over.is_set() and self._unread.empty():
             return None
         getting = asyncio.ensure_future(self._unread.get())
-        ending = asyncio.ensure_future(self.is_over.wait())
+        stopping = asyncio.ensure_future(self.is_over.wait())
         try:
-            await asyncio.wait((getting, ending), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((getting, stopping), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return getting.result() if getting.done() else None
         finally:
             getting.cancel()
-            ending.cancel()
+            stopping.cancel()
 
     def send_changes(self, state: FeedState) -> None:
         """Send what is new for this listener."""

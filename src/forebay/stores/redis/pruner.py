@@ -72,7 +72,7 @@ class RedisPruner:
         params = {
             "queues": names,
             "limit": limit,
-            "max_kept": self._connection.address.max_kept,
+            "max_finished": self._connection.address.max_finished,
             "fitting": self._fitting,
             "fraction": fraction,
         }
@@ -82,9 +82,9 @@ class RedisPruner:
         for part in _slices(names):
             self._run_repeatedly("prune_queues", {"queues": part})
         params = {
-            "audit_kept_ms": AUDIT_RETENTION_MS,
-            "commands_kept_ms": COMMAND_RETENTION_MS,
-            "workers_kept_ms": WORKER_RETENTION_MS,
+            "audit_retention_ms": AUDIT_RETENTION_MS,
+            "commands_retention_ms": COMMAND_RETENTION_MS,
+            "workers_retention_ms": WORKER_RETENTION_MS,
         }
         self._run_repeatedly("prune_records", params)
 
@@ -98,7 +98,7 @@ class RedisPruner:
 
     def _measure(self) -> None:
         """Take the next steps of a scan of all history, or the first steps of a new scan."""
-        if not self._connection.address.max_bytes_kept:
+        if not self._connection.address.max_finished_bytes:
             return
         scan = self._scan or self._measure_all()
         steps = sum(1 for _ in islice(scan, MEASURED_PER_CALL))
@@ -110,7 +110,7 @@ class RedisPruner:
                 yield from self._measure_state(name, state)
 
     def _measure_state(self, name: QueueName, state: str) -> Iterator[None]:
-        fitting, room = 0, self._connection.address.max_bytes_kept
+        fitting, room = 0, self._connection.address.max_finished_bytes
         while True:
             params = {"queue": name, "state": state, "skip": fitting, "limit": MEASURED_AT_ONCE, "room": room}
             fits, size, is_full = self._connection.run("job_sizes", params)

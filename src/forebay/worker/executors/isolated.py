@@ -233,7 +233,7 @@ class IsolatedExecutor:
     def _is_worn(self, process: ChildProcess) -> bool:
         grown = (process.resident or 0) - (process.resident_at_first or 0)
         return (
-            process.is_spent
+            process.must_not_be_reused
             or process.jobs >= MAX_JOBS
             or self._now() - process.started_at >= MAX_AGE_SECONDS
             or grown > MAX_GROWTH

@@ -149,7 +149,7 @@ class ProcessAttempt:
 
     def _accept_outcome(self, message: AttemptEnded) -> Outcome:
         outcome = outcome_of(message)
-        self._process.is_spent |= message.is_spent
+        self._process.must_not_be_reused |= message.must_not_be_reused
         self._process.resident = message.resident
         return outcome
 

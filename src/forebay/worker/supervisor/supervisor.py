@@ -165,7 +165,7 @@ class Supervisor:
         child.mark_exited(status)
         with suppress(KeyError, ValueError):
             self._selector.unregister(child.channel)
-        in_order = child.has_said_goodbye and status == 0
+        in_order = child.has_announced_exit and status == 0
         log = logger.info if in_order else logger.error
         log("worker process %s %s", child.pid, describe_exit(status))
         if self._lease_manager is None:
@@ -253,7 +253,7 @@ class Supervisor:
                 if self._lease_manager is not None:
                     self._lease_manager.answer(command_id, text)
             case WorkerStopped():
-                child.has_said_goodbye = True
+                child.has_announced_exit = True
                 child.leave_by = min(child.leave_by, self._clock.monotonic() + HOPELESS_SECONDS)
             case _:
                 assert_never(message)
@@ -318,7 +318,7 @@ class Supervisor:
     def _silence(self, child: WorkerProcess, now: float) -> float:
         """Return for how long its coordinator has not ticked, while nothing kept it from doing so."""
         ticked_at = child.lease_table.ticked_at
-        if ticked_at <= 0 or self._lease_manager is None or child.has_said_goodbye:
+        if ticked_at <= 0 or self._lease_manager is None or child.has_announced_exit:
             return 0.0  # it has not begun, or has ended
         silence = now - max(ticked_at, self._watched_since)
         # No call waits that long. A process that was stopped in the middle of a transaction may be the very

@@ -33,7 +33,7 @@ class WorkerProcess:
         self.is_connected = True  # its end of the channel is open
         self.has_stopped_ticking = False  # its coordinator has ticked for the last time
         self.is_leaving = False  # it will end and needs no replacement
-        self.has_said_goodbye = False
+        self.has_announced_exit = False
         self.is_gone: bool = False
         self.is_silent = False
         self.leave_by = inf
