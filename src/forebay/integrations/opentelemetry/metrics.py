@@ -331,12 +331,12 @@ def _time_insert(
 ) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
     started_at = clock.monotonic()
 
-    def tell(receipts: list[InsertResult]) -> list[InsertResult]:
+    def record_inserts(receipts: list[InsertResult]) -> list[InsertResult]:
         instruments.on_enqueued(jobs, receipts, clock.monotonic() - started_at)
         return receipts
 
     try:
-        yield tell
+        yield record_inserts
     except Exception as exc:
         instruments.on_enqueue_failed(jobs, exc, clock.monotonic() - started_at)
         raise

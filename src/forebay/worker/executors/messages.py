@@ -131,8 +131,8 @@ class LoadSteps(msgspec.Struct, frozen=True, tag=True):
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
-    """The attempt has ended. `outcome` is an `Outcome`, which is decoded as its fields. If `must_not_be_reused`,
-    the worker replaces the process."""
+    """The attempt has ended. `outcome` is an `Outcome`, which is decoded as its fields. The worker replaces a
+    process that `must_not_be_reused`."""
 
     run: int
     kind: str
