@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from forebay import Forebay, current_job
 from forebay.app.task import Task
-from forebay.domain.history import Timeline
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import JobState
 from forebay.domain.settlement import OutcomeKind
 
 SECONDS: Final = 300.0

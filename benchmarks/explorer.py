@@ -27,11 +27,11 @@ from benchmarks.figures import Figure, at_most, machine, parser, show, write
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
-from forebay.operations.search import count_jobs, search_jobs
+from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim

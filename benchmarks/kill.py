@@ -43,9 +43,9 @@ from benchmarks.outages import (
     url_of,
 )
 from forebay import Forebay
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 
 OPEN_JOBS: Final = 3
 FEED_SECONDS: Final = 0.5

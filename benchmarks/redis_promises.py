@@ -32,8 +32,8 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from forebay.stores.redis import maintenance
-from forebay.stores.redis.scripts import load_scripts
+from forebay.stores.redis import pruner
+from forebay.stores.redis.lua_scripts import load_scripts
 from tests.redis_server import RedisServer
 
 WORKER: Final = WorkerId("w")
@@ -41,7 +41,7 @@ BATCH: Final = 100
 JOB: Final = NewJob(task="t", payload=b"x" * 100)
 WEIGHED: Final = 100_000
 MOST_BYTES: Final = 700.0
-STEP: Final = maintenance.JOBS_AT_ONCE
+STEP: Final = pruner.JOBS_AT_ONCE
 SLOW_US: Final = 500
 LONGEST_MS: Final = 10.0
 RETURN_SECONDS: Final = 5.0

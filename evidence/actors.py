@@ -28,14 +28,14 @@ from forebay.errors import StoreUnavailable
 from forebay.maintenance.scheduler import MIN_PAUSE_SECONDS, Scheduler
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.contract.engine import Engine
-from forebay.testing.clock import ManualClock
-from forebay.testing.faults import Killed
+from forebay.testing.fault_injection import Killed
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.protocol import Executor, ExecutorKinds
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import JobInterrupted, JobTimeout
-from forebay.worker.renewal import LeaseRenewal
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
+from forebay.worker.lease_renewal import LeaseRenewal
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.task_invoker import JobInterrupted, JobTimeout
 
 TICK_SECONDS: Final = 1.0
 LISTENS: Final = 0.8
@@ -145,7 +145,7 @@ class SimulatedWorker:
         """Begin to stop in order: claim nothing more, hand back what was not started, let the rest end."""
         if self.is_alive and hasattr(self, "_coordinator"):
             self._coordinator.is_claiming = False
-            self._guarded(self._coordinator.hand_back)
+            self._guarded(self._coordinator.return_unstarted)
             self.poke()
 
     def poke(self) -> None:

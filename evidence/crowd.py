@@ -28,8 +28,8 @@ from typing import Final, TypeVar
 
 from benchmarks.outages import ENGINES, deadlocks, server_of_our_own, url_of
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import WorkerInfo

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-from forebay.testing.faults import Fault
+from forebay.testing.fault_injection import Fault
 
 FAULTS: Final = tuple(Fault)
 # How much likelier a fault is at calls that are few: so each goes wrong in every way in some thousand runs.

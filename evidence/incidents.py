@@ -38,10 +38,10 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload import store_wrapper
-from forebay.payload.blobs import FolderBlobs
+from forebay.payload.blob_stores import FolderBlobs
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 from tests.urls import url_of
 
 SHARED: Final = ("sqlite", "postgresql", "redis")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 
 ENDS: Final = {"complete": JobState.COMPLETED, "hand back": JobState.PENDING}
 

@@ -27,7 +27,7 @@ from forebay.clock import SystemClock
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.limits import Limit
-from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
+from forebay.domain.retry_policy import MAX_RETRIES, Curve, RetryPolicy
 from forebay.domain.schedule import ScheduleRun
 from forebay.errors import StoreUnavailable
 

@@ -26,7 +26,7 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.queue import QueueState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import LeaseLost
 from forebay.stores.contract.values import QueueClaim

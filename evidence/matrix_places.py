@@ -27,7 +27,7 @@ from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.connection import RedisAddress
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.faults import Fault, FaultyStore, Killed
+from forebay.testing.fault_injection import Fault, FaultyStore, Killed
 from tests.clocks import FollowedClock
 from tests.stores import postgres_support, redis_support, sqlite_support
 from tests.stores.postgres_sessions import KeepingEngine

@@ -15,7 +15,7 @@ from evidence.matrix_checks import QUEUES, Stage
 from evidence.matrix_places import Act
 from forebay.domain.job import Job, NewJob, WorkerId
 from forebay.domain.outcome import AttemptError
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 

@@ -30,7 +30,7 @@ from typing import Final
 
 from evidence.faults import FAULTS
 from evidence.world import World
-from forebay.domain.lifecycle import TRANSITIONS
+from forebay.domain.job_states import TRANSITIONS
 
 BATCH: Final = 20
 WHOLE_FROM: Final = 2_000  # so many runs have to show every move and every fault

@@ -19,16 +19,16 @@ from forebay.app.schedules import save_declared
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, OnFailure, QueueName
+from forebay.domain.job_states import FINAL, JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import FINAL, JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.schedule import ScheduleDefinition
 from forebay.errors import ForebayError, StoreUnavailable
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
-from forebay.testing.faults import FaultyStore, inject_faults
+from forebay.testing.fault_injection import FaultyStore, inject_faults
+from forebay.testing.manual_clock import ManualClock
 
 BEGAN: Final = 1_800_000_000_000 - 10_000  # a little before the full minute
 QUEUES: Final = (QueueName("a"), QueueName("b"), QueueName("c"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 
 class FollowedClock(ManualClock):

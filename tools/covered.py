@@ -63,9 +63,9 @@ PARTS: Final = (
         branches=85,
         whole=(
             "worker/worker.py::Worker.stop",
-            "worker/worker.py::Worker.ask_to_stop",
+            "worker/worker.py::Worker.request_stop",
             "worker/worker.py::Worker.stop_now",
-            "worker/coordinator.py::Coordinator.hand_back",
+            "worker/coordinator.py::Coordinator.return_unstarted",
             "worker/coordinator.py::Coordinator.interrupt_all",
         ),
     ),

@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 import msgspec
 from grpc_tools import protoc
 
-from forebay.service.grpc.messages import WITHOUT, FieldKind, MessageField, mapping_of, message_name
-from forebay.service.grpc.methods import SERVICES, MethodSpec
-from forebay.service.problems import codes
+from forebay.service.grpc.message_codec import WITHOUT, FieldKind, MessageField, mapping_of, message_name
+from forebay.service.grpc.method_table import SERVICES, MethodSpec
+from forebay.service.problem_details import codes
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SERVICE: Final = ROOT / "src" / "forebay" / "service"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from forebay.service import problems
+from forebay.service import problem_details
 from forebay.service.http.app import framework_app
 from forebay.service.http.openapi import document_of
 from forebay.service.service import Service
@@ -94,7 +94,7 @@ def _shapes(described: dict[str, Any]) -> Iterator[str]:
 def _codes() -> Iterator[str]:
     yield "## Problems\n"
     yield "| code | status | gRPC | |\n|---|---|---|---|"
-    for kind in sorted(problems.codes().values(), key=lambda one: (one.status, one.code)):
+    for kind in sorted(problem_details.codes().values(), key=lambda one: (one.status, one.code)):
         yield f"| `{kind.code}` | {kind.status} | {kind.grpc} | {kind.title} |"
 
 

@@ -26,6 +26,7 @@ WORDS: Final = (
     Word(("aftermath", "aftermaths"), "dependency outbox, outbox entry"),
     Word(("amend", "amends", "amended", "amending", "amendment", "amendments"), "update"),
     Word(("beat", "beats", "beating"), "heartbeat"),
+    Word(("asked",), "requested", only_in_names=True),
     Word(("bell", "bells", "clapper", "poke", "pokes", "poked", "poking"), "wake-up, notify"),
     Word(("beside",), "signal bus, or the name of the thing", only_in_names=True),
     Word(("bury", "buries", "buried", "burying", "morgue"), "mark dead, dead letters"),
@@ -35,28 +36,39 @@ WORDS: Final = (
     Word(("duty", "duties"), "maintenance task"),
     Word(("figures",), "stats, metrics, numbers"),
     Word(("firings",), "schedule runs"),
+    Word(("freed",), "released", only_in_names=True),
+    Word(("gate", "gates"), "lane"),
     Word(("gated", "ungated"), "in a lane"),
     Word(("hybrid",), "signal bus"),
     Word(("intake", "intakes"), "insert batch"),
+    Word(("keeper", "keepers"), "manager, renewal"),
+    Word(("lead", "leads"), "effective priority", only_in_names=True),
     Word(("lingering",), "the name of the state"),
+    Word(("looked", "looking"), "scanned, loaded", only_in_names=True),
     Word(("lot", "lots"), "insert group", only_in_names=True),
     Word(("news",), "wake-up, notification, update"),
     Word(("once_key", "once_keys"), "idempotency key"),
     Word(("pace", "paces"), "throughput"),
     Word(("pulse", "pulses"), "heartbeat status"),
     Word(("ramp", "ramps", "ramped", "ramping"), "gradual revive"),
+    Word(("said", "say", "says"), "message, report", only_in_names=True),
     Word(("seam", "seams"), "store contract"),
     Word(("sealed", "sealing", "unsealed"), "encrypted"),
     Word(("seat", "seats", "ticket", "tickets"), "slot, ownership"),
     Word(("sequel", "sequels"), "propagation"),
+    Word(("shortcut", "shortcuts", "strange"), "fast path, slow path"),
+    Word(("spent",), "charged, used up", only_in_names=True),
+    Word(("spot", "spots"), "candidate, row address"),
     Word(("steer", "steers", "steered", "steering"), "update, control"),
     Word(("stock", "stocks"), "snapshot, stats", only_in_names=True),
     Word(("straggler", "stragglers"), "dead letter, job of a dropped queue"),
     Word(("tally", "tallies", "tallied"), "counter, limit counters"),
+    Word(("tell", "tells", "told"), "report, notify, send", only_in_names=True),
     Word(("unnoted",), "without progress"),
     Word(("unsure",), "unchecked"),
     Word(("verdict", "verdicts"), "action result"),
     Word(("voice", "voices"), "progress"),
+    Word(("want", "wants", "wish", "wishes"), "claim, request", only_in_names=True),
     Word(("whereabouts",), "position"),
 )
 
@@ -72,6 +84,8 @@ OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
     ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/guide/importing.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/reference/glossary.md", "beat"): "Celery beat, a scheduler of Celery's",
+    ("README.md", "gates"): "gates of a dam: the comparison at the start",
+    ("src/forebay/compat/task_queue/*.py", "gate"): "shutdown gate: closed, it lets no call in",
     ("src/forebay/compat/celery/options.py", "beat"): "settings of Celery's: beat_schedule, beat_scheduler",
 }
 
@@ -124,19 +138,18 @@ PARTICLES: Final = _set("""
 
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
-    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependencies
-    documents edges engine fairness insert insert_fast insert_graph job_import leases limits maintenance
-    metrics progress reader rows schedules schema search sequences settle settle_and_claim
-    settle_and_claim_fast store transaction wakeups
+    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependency_edges
+    dependency_propagation documents engine fairness insert insert_fast insert_graph job_import
+    job_sequences leases limits maintenance metrics progress reader rows schedules schema search settle
+    settle_and_claim settle_and_claim_fast store transaction wakeups
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
-    "memory": frozenset({"state", "job_heap", "health_check"}),
+    "memory": frozenset({"state", "job_heap", "invariants"}),
     "sqlite": frozenset({"database_files", "worker_locks"}),
     "postgres": _set("""
-        async_bridge autocommit binary errors low_water_marks partitions placeholders prepared_statement
-        row_locks session
+        async_bridge autocommit binary_parameters errors low_water_marks partitions placeholders
+        prepared_statement row_locks session
         """),
-    "redis": frozenset({"keys", "scripts", "server_check", "circuit_breaker"}),
+    "redis": frozenset({"circuit_breaker", "key_names", "lua_scripts", "pruner", "server_check"}),
     "remote": frozenset({"http_client"}),
-    "signal_bus": frozenset({"channels", "publisher"}),
 }

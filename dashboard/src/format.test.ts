@@ -13,7 +13,7 @@ test("numbers are short where there is little room", () => {
   expect([bytes(2_048), bytes(5 * 1_048_576), bytes(null)]).toEqual(["2 KiB", "5 MiB", "–"]);
 });
 
-test("moments are told against now", () => {
+test("moments are shown relative to now", () => {
   const now = Date.parse("2026-01-01T12:00:00Z");
   expect(ago("2026-01-01T11:59:00Z", now)).toBe("1 min ago");
   expect(ago("2026-01-01T12:00:30Z", now)).toBe("in 30 s");

@@ -86,7 +86,7 @@ export function busyNote(busy: number): string {
 
 const EXACT_UP_TO = 10_000;
 
-/** A number that may stand for more: exact up to 10,000, and as far as was looked. */
+/** A count that may be cut off: exact up to 10,000, and as far as was scanned. */
 export function counted(count: number, isExact: boolean | null | undefined): string {
   if (isExact !== false) return number(count);
   return `${count < EXACT_UP_TO ? "at least" : "more than"} ${number(count)}`;

@@ -1,4 +1,4 @@
-/** What the server tells while the page is open: one stream for all views, and polling while it is down. */
+/** Server-sent events while the page is open: one stream for all views, and polling while it is down. */
 
 import { batch, signal } from "@preact/signals";
 import { get, may, session } from "./api";
@@ -157,7 +157,7 @@ export function start(): void {
   connect();
   ticking = setInterval(() => {
     now.value = Date.now();
-    // What is wrong is told again and again, and nothing tells that it is over.
+    // Errors repeat, and no event says that one is over.
     if (trouble.value && now.value > troubledAt + LONGEST_TROUBLE) trouble.value = "";
     if (!queues.value) return;
     samples.value = [...samples.value, sampled(queues.value, now.value)].slice(-MOST_SAMPLES);

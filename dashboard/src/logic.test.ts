@@ -11,7 +11,7 @@ const { addressOf, placeOf } = await import("./router");
 const { fitting } = await import("./views/alerts");
 const { isExact, read } = await import("./views/enqueue");
 const { layout } = await import("./views/graph");
-const { batches, endsOf, lookedAt, progressOf } = await import("./views/failure_groups");
+const { batches, endsOf, describeScanned, progressOf } = await import("./views/failure_groups");
 const { backOf, timeline } = await import("./views/job");
 const { whereOf } = await import("./views/jobs");
 const { lately, perSecond } = await import("./views/overview");
@@ -116,7 +116,7 @@ test("requests of the page itself are no use of a session, and a user who reads 
   vi.useRealTimers();
 });
 
-test("an address says what is looked for", () => {
+test("a URL has the filter", () => {
   const place = placeOf("/dashboard/jobs/a%2Fb", "?queue=mail");
   expect(place.parts).toEqual(["jobs", "a/b"]);
   expect(placeOf("/dashboard/jobs/50%", "").parts).toEqual(["jobs", "50%"]);
@@ -133,12 +133,12 @@ test("what is offered depends on the key", () => {
   expect([may("search"), may("pause_queue", "mail"), may("metric_series", "mail")]).toEqual([true, false, true]);
 });
 
-test("groups say how far was looked, gradualRevives how far they have come", () => {
+test("groups show how much was scanned, gradual revives their progress", () => {
   const gradualRevive = { revived: 9, completed: 5, failed_again: 1, waiting: 3, refused: 0, removed: 0 } as never;
   expect(progressOf(gradualRevive)).toBe("9 revived, 5 completed, 1 failed again, 3 not ended");
   expect(endsOf(gradualRevive).map((one) => one.state)).toEqual(["completed", "dead", "pending"]);
-  expect(lookedAt({ groups: [{}], others: 1, jobs: 7, is_complete: true } as never)).toBe("2 groups of 7 dead letters");
-  expect(lookedAt({ groups: [{}], others: 0, jobs: 2_000, is_complete: false } as never)).toBe("1 group among the newest 2,000");
+  expect(describeScanned({ groups: [{}], others: 1, jobs: 7, is_complete: true } as never)).toBe("2 groups of 7 dead letters");
+  expect(describeScanned({ groups: [{}], others: 0, jobs: 2_000, is_complete: false } as never)).toBe("1 group among the newest 2,000");
 });
 
 test("a gradualRevive says how large its batches will be", () => {
@@ -173,9 +173,9 @@ test("a cancelled job goes back to what it was", () => {
 test("arguments of a schedule are sent when they were changed", () => {
   const known = { name: "n", task: "t", queue: "q", cron: "0 3 * * *", args: [], kwargs: { token: "***" }, priority: 4, jitter_seconds: 2 } as never;
   const draft = { ...draftOf(known), cron: "0 4 * * *" };
-  const told = requestOf(draft, known);
-  expect(told).toMatchObject({ task: "t", cron: "0 4 * * *", priority: 4, jitter_seconds: 2 });
-  expect(Object.keys(told)).not.toContain("args");
+  const request = requestOf(draft, known);
+  expect(request).toMatchObject({ task: "t", cron: "0 4 * * *", priority: 4, jitter_seconds: 2 });
+  expect(Object.keys(request)).not.toContain("args");
   expect(requestOf({ ...draft, args: "[1]", kwargs: "{}" }, known)).toMatchObject({ args: [1], kwargs: {} });
   expect(requestOf(draft)).toHaveProperty("args");
 });
@@ -190,7 +190,7 @@ test("a workflow goes from left to right", () => {
   expect(placed.get("b")!.y).not.toBe(placed.get("c")!.y);
 });
 
-test("the life of a job is told in order", () => {
+test("the timeline of a job is in order", () => {
   const steps = timeline({
     created_at: "2026-01-01T00:00:00Z", started_at: "2026-01-01T00:00:05Z", finished_at: "2026-01-01T00:00:06Z", state: "completed", attempt: 2, worker: "w", parent_id: null, reason: null,
     attempts: [{ attempt: 1, outcome: "failed", worker: "w", started_at: "2026-01-01T00:00:01Z", ended_at: "2026-01-01T00:00:02Z", error_type: "E", error: "x" }],

@@ -127,15 +127,15 @@ export function StateBar({ counts, states = STATES }: { counts: CountsView; stat
 
 export function Field({ label, hint, error, children }: { label: string; hint?: string; error?: string | undefined; children: (id: string) => ComponentChildren }) {
   const id = useId();
-  const told = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
+  const described = [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(" ");
   useEffect(() => {
-    // What a field is told beside it is read with it.
+    // Screen readers read the hint and the error with their field.
     const input = document.getElementById(id);
-    if (told) input?.setAttribute("aria-describedby", told);
+    if (described) input?.setAttribute("aria-describedby", described);
     else input?.removeAttribute("aria-describedby");
     if (error) input?.setAttribute("aria-invalid", "true");
     else input?.removeAttribute("aria-invalid");
-  }, [id, told, error]);
+  }, [id, described, error]);
   return (
     <div class="field">
       <label for={id}>{label}</label>

@@ -18,7 +18,7 @@ import msgspec
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.query import JobQuery
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -23,7 +23,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.domain.job import Job, NewJob
 from forebay.domain.outcome import AttemptError
 

@@ -28,9 +28,9 @@ from types import ModuleType
 from typing import Final
 
 from forebay import Forebay
-from forebay.domain.history import Attempt
 from forebay.domain.job import JobId, JobSummary, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Attempt
+from forebay.domain.job_states import JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.settlement import OutcomeKind
 

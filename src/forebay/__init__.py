@@ -6,10 +6,10 @@ The names in `__all__` are the promised ones. Importing this package loads no da
 from __future__ import annotations
 
 from forebay.app.app import Forebay
+from forebay.app.chain_and_group import chain, group
 from forebay.app.current_job import current_job
-from forebay.app.handle import JobHandle
-from forebay.app.workflow_steps import chain, group
-from forebay.domain.retry import RetryPolicy
+from forebay.app.job_handle import JobHandle
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import (
     Cancel,
     ConfigError,

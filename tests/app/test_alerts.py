@@ -15,8 +15,8 @@ from forebay.domain.alert import AlertTransition, Severity
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
-from forebay.domain.history import EventKind
 from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
+from forebay.domain.job_history import EventKind
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.query import JobQuery, ServerUsage
 from forebay.domain.queue import QueueState
@@ -26,7 +26,7 @@ from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
 from forebay.operations.alerts.records import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.alarming import HOOK, put, steps, take_away, without_rules
 from tests.app.watching import Watched
 from tests.clocks import FollowedClock
@@ -95,27 +95,27 @@ def test_a_condition_that_cannot_be_read_is_refused_before_anything_is_stored(cl
     with pytest.raises(ConfigError, match="there is no metric 'depth'; there are"):
         app.alerts.add_rule("Deep", "depth > 10")
     with pytest.raises(ConfigError, match="there is no metric 'depth'; there are"):
-        app.alerts.update_rule("queue-deep", condition="depth > 10")
+        app.alerts.update_rule("queue-depth", condition="depth > 10")
 
     assert app.client.read(RULES.all) == {}
 
 
 @pytest.mark.shows("R-ALERT-11")
 def test_a_usual_rule_can_be_changed_and_removing_it_takes_that_back(app: Forebay) -> None:
-    changed = app.alerts.update_rule("queue-deep", condition="queue_depth > 2", hold_for=10)
+    changed = app.alerts.update_rule("queue-depth", condition="queue_depth > 2", hold_for=10)
     app.alerts.update_rule("no-workers", enabled=False)
 
     assert (changed.condition, changed.hold_for_ms) == ("queue_depth > 2", 10_000)
-    assert app.alerts.rule("queue-deep") == changed
+    assert app.alerts.rule("queue-depth") == changed
     assert [rule.id for rule in app.alerts.rules() if not rule.enabled] == ["no-workers"]
-    assert app.alerts.remove_rule("queue-deep")
-    assert not app.alerts.remove_rule("queue-deep")
-    assert app.alerts.rule("queue-deep") == DEFAULT_ALERT_RULES["queue-deep"]
+    assert app.alerts.remove_rule("queue-depth")
+    assert not app.alerts.remove_rule("queue-depth")
+    assert app.alerts.rule("queue-depth") == DEFAULT_ALERT_RULES["queue-depth"]
     events = [event for _, event in app.client.read(lambda reader: reader.audit())]
     assert [(event.kind, event.detail) for event in events] == [
-        (EventKind.ALERT_CHANGED, "removed rule queue-deep"),
+        (EventKind.ALERT_CHANGED, "removed rule queue-depth"),
         (EventKind.ALERT_CHANGED, "changed rule no-workers"),
-        (EventKind.ALERT_CHANGED, "changed rule queue-deep"),
+        (EventKind.ALERT_CHANGED, "changed rule queue-depth"),
     ]
     assert events[1].changes == {"enabled": (True, False)}
 
@@ -200,7 +200,7 @@ def slower(app: Forebay, clock: ManualClock) -> None:
 def test_short_runs_that_take_twice_as_long_are_not_worth_an_alert(
     plain: Forebay, clock: ManualClock
 ) -> None:
-    plain.alerts.update_rule("runs-slow", enabled=True)
+    plain.alerts.update_rule("slow-runs", enabled=True)
     happened(plain, clock.now_ms() - HOUR, HOUR, completed=9_000, runs_us=[1_000] * 9_000)
     happened(plain, clock.now_ms(), completed=20, runs_us=[90_000] * 20)
 
@@ -226,17 +226,21 @@ def unwell(app: Forebay, clock: ManualClock) -> None:
     ("rule_id", "severity", "arrange"),
     [
         ("dead-letters", "critical", lambda app, clock: happened(app, clock.now_ms(), dead=1)),
-        ("dead-letters-grow", "critical", lambda app, clock: happened(app, clock.now_ms(), dead=11)),
+        ("dead-letters-surge", "critical", lambda app, clock: happened(app, clock.now_ms(), dead=11)),
         ("error-rate", "warning", lambda app, clock: happened(app, clock.now_ms(), failed=6, completed=94)),
-        ("tasks-fail", "warning", lambda app, clock: happened(app, clock.now_ms(), failed=6, completed=94)),
+        (
+            "task-error-rate",
+            "warning",
+            lambda app, clock: happened(app, clock.now_ms(), failed=6, completed=94),
+        ),
         ("timeouts", "warning", lambda app, clock: happened(app, clock.now_ms(), errors={"Timeout": 3})),
-        ("waits-uneven", "warning", uneven),
-        ("queue-deep", "warning", lambda app, clock: put(app, 1_001)),
-        ("queue-filling", "warning", filled),
+        ("wait-time-skew", "warning", uneven),
+        ("queue-depth", "warning", lambda app, clock: put(app, 1_001)),
+        ("queue-nearly-full", "warning", filled),
         ("queue-full", "warning", filled),
         ("queue-unserved", "critical", unserved),
         ("no-workers", "critical", lambda app, clock: put(app, 1)),
-        ("runs-slow", "warning", slower),
+        ("slow-runs", "warning", slower),
         ("throughput-low", "warning", slower),
         ("schedules-late", "warning", late),
         ("workers-unhealthy", "warning", unwell),
@@ -314,8 +318,8 @@ def test_a_server_at_its_limits_is_found(
 
 @pytest.mark.shows("R-ALERT-14", "R-ALERT-24", "R-ALERT-26")
 def test_what_a_server_says_of_itself_is_what_rules_see(app: Forebay) -> None:
-    app.alerts.update_rule("store-connections", condition="store_connections_share > 0")
-    app.alerts.update_rule("store-memory", condition="store_memory_share > 0")
+    app.alerts.update_rule("store-connections", condition="store_connections_used_ratio > 0")
+    app.alerts.update_rule("store-memory", condition="store_memory_used_ratio > 0")
     app.alerts.update_rule("store-large", condition="store_memory > 0")
     vitals = app.client.read(lambda reader: reader.server_usage())
 

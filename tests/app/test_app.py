@@ -11,8 +11,8 @@ from threading import get_ident
 import pytest
 
 from forebay import ConfigError, Forebay, StoreError
-from forebay.domain.lifecycle import JobState
-from forebay.testing.clock import ManualClock
+from forebay.domain.job_states import JobState
+from forebay.testing.manual_clock import ManualClock
 
 
 def double(number: int) -> int:
@@ -54,7 +54,7 @@ def loaded() -> set[str]:
         "subprocess",
         "forebay.worker",
         "forebay.maintenance",
-        "forebay.app.context",
+        "forebay.app.job_context",
         "forebay.domain.settlement",
         "forebay.stores.contract.values",
         "forebay.stores.memory",

@@ -10,16 +10,16 @@ import pytest
 
 from forebay import DuplicateJob, Forebay, InvalidJob, QueueClosed, QueueFull, StoreError, StoreUnavailable
 from forebay.app.client import Client
-from forebay.app.handle import JobHandle
-from forebay.domain.history import EventKind
+from forebay.app.job_handle import JobHandle
 from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreRefused
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.making import Gate, WatchedEngine
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import new_job

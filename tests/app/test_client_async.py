@@ -11,10 +11,10 @@ import pytest
 
 from forebay import DuplicateJob, Forebay, PayloadError, StoreError
 from forebay.app.client import Client
-from forebay.app.offload import OffloadThread
+from forebay.app.offload_thread import OffloadThread
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.contract.engine import Engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.making import DEADLINE, Gate, WatchedEngine
 from tests.stores.sqlite_support import probe
 from tests.stores.support import new_job

@@ -17,19 +17,19 @@ from msgspec.structs import replace
 from forebay import ConfigError, Forebay, InvalidJob, JobFailed, PayloadError, StoreError, StoreUnavailable
 from forebay.app.consumer import Consumer, arguments
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import HOUR
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed
 from forebay.errors import StoreBusy, StoreRefused
-from forebay.maintenance.promoter import Promoter
+from forebay.maintenance.due_job_promoter import Promoter
+from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.maintenance.standard_tasks import standard_tasks
-from forebay.maintenance.sweeper import Sweeper
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, QueueStats, queue_stats
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, QueueClaim
 from forebay.telemetry.observers import SettledAttempt
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.alarming import put
 from tests.app.making import DEADLINE, WatchedEngine
 from tests.worker.support import eventually

@@ -10,12 +10,12 @@ import pytest
 from forebay import Forebay, JobHandle
 from forebay.domain.gradual_revive import GradualReviveState
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, GradualReviveNotFound, InvalidJob
-from forebay.operations.search import count_jobs
+from forebay.operations.job_search import count_jobs
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from tests.worker.support import eventually
@@ -72,7 +72,7 @@ def test_a_count_of_a_group_says_where_it_has_stopped(app: Forebay, monkeypatch:
     died_of(app, "order 1", "order 2", "order 3")
     [group] = app.dead_letters.failure_groups().groups
 
-    monkeypatch.setattr("forebay.operations.search.EXACT_UP_TO", 2)
+    monkeypatch.setattr("forebay.operations.job_search.EXACT_UP_TO", 2)
 
     assert app.client.read(lambda reader: count_jobs(reader, JobQuery(), group.id)) == (2, False)
 

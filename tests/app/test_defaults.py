@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError, RetryPolicy
-from forebay.app.options import TaskOptions
+from forebay.app.job_options import TaskOptions
 from forebay.domain.job import MAX_PAYLOAD, NewJob
-from forebay.domain.retry import Curve
+from forebay.domain.retry_policy import Curve
 from forebay.stores.factory import open_engine
 
 

@@ -19,9 +19,9 @@ from forebay import (
     StoreError,
     WaitTimeout,
 )
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import Settlement, decide
 from forebay.payload.codec import encode_result

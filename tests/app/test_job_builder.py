@@ -11,9 +11,9 @@ import pytest
 from forebay import ConfigError, DuplicateJob, Forebay, InvalidJob, PayloadError
 from forebay.app.consumer import arguments
 from forebay.domain.job import NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.payload.codec import decode_call, encode_call
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 
 def send(to: str, *, subject: str = "Hi") -> str:

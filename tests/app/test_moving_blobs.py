@@ -15,7 +15,7 @@ from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload import store_move_log, store_wrapper
-from forebay.payload.blobs import FolderBlobs
+from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import decode_call
 from forebay.payload.store_move_log import KIND
 from forebay.stores.factory import open_engine

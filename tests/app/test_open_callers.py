@@ -13,17 +13,17 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from forebay import Forebay
-from forebay.app import buffer as buffer_module
 from forebay.app import busy_retry
-from forebay.app.buffer import Buffer
+from forebay.app import enqueue_buffer as buffer_module
+from forebay.app.enqueue_buffer import Buffer
 from forebay.app.task import ConfiguredTask, Task
 from forebay.domain.job import JobId
 from forebay.errors import JobNotFound, StoreBusy
 from forebay.integrations.outbox.relay import RelayResult, outbox_stats, relay_batch
 from forebay.integrations.outbox.table import Outbox
-from forebay.payload.blobs import FolderBlobs
+from forebay.payload.blob_stores import FolderBlobs
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.faults import Fault, FaultyStore, PlannedFaults, inject_faults
+from forebay.testing.fault_injection import Fault, FaultyStore, PlannedFaults, inject_faults
 from tests.urls import url_of
 from tests.worker.support import eventually
 

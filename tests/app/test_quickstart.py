@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.app.consumer import Consumer
-from forebay.app.options import CallOptions
+from forebay.app.job_options import CallOptions
 from tests.docs.pages import blocks, run, run_page, text
 
 

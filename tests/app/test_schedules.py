@@ -18,7 +18,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleRunStatus
 from forebay.domain.schedule_runs import plan_runs
 from forebay.errors import ScheduleNotFound, StoreUnavailable, UnknownTask
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MINUTE, T0
 

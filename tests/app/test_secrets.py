@@ -14,7 +14,7 @@ import pytest
 from forebay import ConfigError, Forebay
 from forebay.app.consumer import arguments
 from forebay.domain.job import NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import CorruptPayload
 from forebay.stores.factory import redact_url
 

@@ -20,10 +20,10 @@ from forebay import (
     current_job,
     group,
 )
+from forebay.app.chain_and_group import Step
 from forebay.app.task import Task
-from forebay.app.workflow_steps import Step
 from forebay.domain.dependencies import EdgeState
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, WaitTimeout
 
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.profile import ENQUEUE, IDLE, WORKER, sorted_out
 from forebay.stores.postgres import prepared_statement
 from forebay.stores.sqlite import connection, transaction
-from forebay.worker import inbox, invoker
+from forebay.worker import coordinator_inbox, task_invoker
 from forebay.worker.executors import threads
 
 TASK = "thread (2): forebay-task-0"
@@ -21,7 +21,7 @@ WORKING = "thread (1): forebay-coordinator;Coordinator.tick (forebay/worker/coor
 def test_stacks_become_shares_of_the_looks() -> None:
     stacks = [
         f"{TASK};ThreadExecutor._work_until_touched (forebay/worker/executors/threads.py:1) 6",
-        f"{TASK};Invoker.prepare (forebay/worker/invoker.py:9);_parse (forebay/payload/codec.py:2) 4",
+        f"{TASK};Invoker.prepare (forebay/worker/task_invoker.py:9);_parse (forebay/payload/codec.py:2) 4",
         f"{WORKING};{SETTLE_AND_CLAIM};_HiredisParser.read_from_socket (redis/a.py:1) 5",
         f"{WORKING};{SETTLE_AND_CLAIM} 3",
         f"{WORKING} 2",
@@ -39,8 +39,8 @@ def test_stacks_become_shares_of_the_looks() -> None:
     ("module", "names"),
     [
         (threads, ["_work_until_touched"]),
-        (inbox, ["WakeSignal", "wait"]),
-        (invoker, ["prepare", "make_outcome", "_outcome_of_value"]),
+        (coordinator_inbox, ["WakeSignal", "wait"]),
+        (task_invoker, ["prepare", "make_outcome", "_outcome_of_value"]),
         (prepared_statement, ["PreparedStatement", "_send_and_fetch"]),
         (transaction, ["all", "one", "run", "run_rows"]),
         (connection, ["write", "_begin", "execute"]),

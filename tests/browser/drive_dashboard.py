@@ -119,7 +119,7 @@ def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight)
     page.get_by_role("searchbox", name="Text").fill("release 8")
     page.get_by_role("searchbox", name="Text").press("Enter")
     expect(page.get_by_text("No alert fits.")).to_be_visible()
-    page.get_by_role("button", name="Edit queue-deep").click()
+    page.get_by_role("button", name="Edit queue-depth").click()
     field = page.get_by_label("Condition")
     field.fill("depth > 7")
     page.get_by_role("button", name="Save").click()
@@ -128,7 +128,7 @@ def test_an_alert_is_acknowledged_and_a_rule_changed(scene: Scene, sight: Sight)
     page.get_by_role("button", name="Save").click()
 
     expect(page.get_by_role("region", name="Rules")).to_contain_text("queue_depth > 7")
-    assert scene.app.alerts.rule("queue-deep").condition == "queue_depth > 7"
+    assert scene.app.alerts.rule("queue-depth").condition == "queue_depth > 7"
 
 
 def test_a_queue_with_a_dot_has_an_address_too(scene: Scene, sight: Sight) -> None:

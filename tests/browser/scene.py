@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from forebay import Forebay, RetryPolicy, chain, current_job, group
 from forebay.dashboard.static_files import StaticFiles
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from forebay.cli.main import main
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.payload.codec import encode_call
 from forebay.stores.contract.store import Store
 from tests.stores.contract import steps

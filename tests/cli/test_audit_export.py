@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from forebay.cli.audit_sinks import HEADERS
-from forebay.domain.history import Event, EventKind
+from forebay.domain.job_history import Event, EventKind
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.sqlite.store import SqliteStore

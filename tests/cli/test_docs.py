@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.commands.queues import setting_names
-from forebay.domain.access import Grant
-from forebay.domain.session import LoginSession, SessionLimits
-from forebay.service.sessions import SessionAdmin
+from forebay.domain.api_key import Grant
+from forebay.domain.login_session import LoginSession, SessionLimits
+from forebay.service.browser_sessions import SessionAdmin
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from tests.cli.calling import answer, call, program, working

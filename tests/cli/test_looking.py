@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.stores.contract.store import Store
-from forebay.stores.shared.migrations import Migration, load_migrations
+from forebay.stores.shared.migration_loader import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from tests.cli.calling import answer, call, program, refusal
 

@@ -16,8 +16,8 @@ import pytest
 from forebay.cli.commands.queues import setting_names
 from forebay.cli.errors import ExitStatus
 from forebay.cli.main import COMMANDS, main
-from forebay.domain.lifecycle import JobState
-from forebay.domain.retry import PRESETS
+from forebay.domain.job_states import JobState
+from forebay.domain.retry_policy import PRESETS
 from forebay.stores.contract.store import Store
 from tests.cli.calling import answer, call, commands, environment, program, put, refusal
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity

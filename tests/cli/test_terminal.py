@@ -14,7 +14,7 @@ import pytest
 
 from forebay.cli.output import cell, format_duration, format_instant
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from tests.cli.calling import call, command, environment, program, put

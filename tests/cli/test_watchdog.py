@@ -19,7 +19,7 @@ from tests.worker.support import DEADLINE
 
 @pytest.mark.shows("R-WORK-21")
 def test_the_program_ends_when_its_loop_hangs_for_good(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.worker.watchdog.HOPELESS_SECONDS", 0.2)
+    monkeypatch.setattr("forebay.worker.coordinator_watchdog.HOPELESS_SECONDS", 0.2)
     go_on = Event()
 
     def hang(name: str, args: tuple[Any, ...]) -> None:

@@ -25,7 +25,7 @@ from forebay.compat.task_service.task import ServiceTask
 from forebay.compat.work_queue.queue import WorkQueue
 from forebay.compat.work_queue.task import STATES, STATUSES, WorkTask
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState, Status, parse_state, status_of
+from forebay.domain.job_states import JobState, Status, parse_state, status_of
 from forebay.domain.queue import QueueSettings
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

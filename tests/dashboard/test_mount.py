@@ -26,7 +26,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from forebay import Forebay
 from forebay.dashboard.mount import Dashboard, EmbeddedUser
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.errors import ConfigError
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.http.auth import PAGE_HEADER

@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, QueueName, UniqueUntil, WorkerId
-from forebay.domain.lifecycle import JobState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.job_states import JobState
+from forebay.domain.retry_policy import RetryPolicy
 
 NOW = 1_700_000_000_000
 

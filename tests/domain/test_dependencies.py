@@ -30,7 +30,7 @@ from forebay.domain.dependencies import (
     starting_state,
 )
 from forebay.domain.job import MAX_DEPENDENCIES, Dependency, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import InvalidJob

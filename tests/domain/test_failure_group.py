@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from forebay.domain.failure_group import FailureGrouper, check_group, group_of, retry_stats_of
 from forebay.domain.job import JobId, JobSummary, PastError, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobStateInfo
 from forebay.errors import ConfigError
 

@@ -16,7 +16,7 @@ from forebay.domain.gradual_revive import (
     is_still_dead,
 )
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery, JobStateInfo
 from forebay.errors import ConfigError, IllegalTransition
 

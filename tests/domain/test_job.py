@@ -22,7 +22,7 @@ from forebay.domain.job import (
     QueueName,
     check_queue_name,
 )
-from forebay.domain.lifecycle import JobState, Status
+from forebay.domain.job_states import JobState, Status
 from forebay.errors import InvalidJob, PayloadError
 from tests.domain.making import NOW, a_job
 

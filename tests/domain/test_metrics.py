@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import (
     ALL_WORKERS,
     FINER,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import PastError
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end, state_info_of, used_ratio
 from forebay.errors import ConfigError
 from tests.domain.making import a_job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.lifecycle import JobState, check_transition
+from forebay.domain.job_states import JobState, check_transition
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -20,7 +20,7 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import (
     MAX_REASON,
     OutcomeKind,

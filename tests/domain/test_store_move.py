@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.store_move import JobExport, MoveComparison, fingerprint, waiting_state
 from forebay.errors import IllegalTransition
 from tests.domain.making import NOW, a_job

@@ -126,8 +126,8 @@ def test_the_most_that_waited_is_that_of_each_queue_at_its_worst() -> None:
 
     found = series_spans(rows, STEPS)
 
-    assert metric_values(found, "most_pending") == [11, None, None]
-    assert metric_values(series_spans(rows, STEPS, "send"), "most_pending") == [None, None, None]
+    assert metric_values(found, "pending_peak") == [11, None, None]
+    assert metric_values(series_spans(rows, STEPS, "send"), "pending_peak") == [None, None, None]
 
 
 def test_jobs_that_have_left_for_another_queue_are_not_taken_away_from_what_came() -> None:

@@ -66,7 +66,7 @@ def hold_the_interpreter(call: str, argument: object) -> None:
 def coordinator_sleeps() -> bool:
     [thread] = [one.ident for one in threading.enumerate() if one.name == "forebay-coordinator"]
     code = sys._current_frames()[thread].f_code
-    return (Path(code.co_filename).name, code.co_name) == ("inbox.py", "wait")
+    return (Path(code.co_filename).name, code.co_name) == ("coordinator_inbox.py", "wait")
 
 
 @app.task(name="note")

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import SHARED, url_of
 from tests.worker.executors.isolating import is_alive

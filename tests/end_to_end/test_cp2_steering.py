@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from tests.end_to_end.crews import DEADLINE, Crew, a_crew
 from tests.worker.support import eventually

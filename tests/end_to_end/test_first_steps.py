@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay, PayloadError
 from forebay.domain.job import MAX_PAYLOAD
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 
 PAYLOADS: list[Any] = [
     None,

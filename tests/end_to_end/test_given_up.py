@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from forebay import RetryPolicy
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.crews import DEADLINE, Crew, a_crew
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually

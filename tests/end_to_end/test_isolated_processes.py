@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.isolated_programs import Programs, programs
 from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import SHARED, url_of

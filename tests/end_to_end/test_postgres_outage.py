@@ -16,7 +16,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.task import Task
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
 from tests.servers import Postgres

@@ -12,7 +12,7 @@ from typing import Final
 import psycopg
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.crews import DEADLINE, Crew, a_crew
 from tests.redis_server import RedisServer
 from tests.servers import Postgres

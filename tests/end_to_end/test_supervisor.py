@@ -12,7 +12,7 @@ import pytest
 
 from forebay import RetryPolicy
 from forebay.clock import SystemClock
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import HeartbeatStatus, WorkerState
 from tests.end_to_end.crews import AGAIN, DEADLINE, Crew, a_crew, living
 from tests.urls import SHARED, url_of

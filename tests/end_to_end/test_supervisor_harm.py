@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.crews import DEADLINE, Crew, a_crew, living
 from tests.worker.support import eventually
 

@@ -14,7 +14,7 @@ import pytest
 
 from forebay import JobHandle
 from forebay.clock import SystemClock
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import HeartbeatStatus
 from tests.end_to_end.crews import DEADLINE, Crew, Supervised, a_crew
 from tests.urls import SHARED, url_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.job import WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import CommandKind, WorkerState
 from tests.end_to_end.crews import DEADLINE, Crew, Supervised, a_crew
 from tests.worker.support import eventually

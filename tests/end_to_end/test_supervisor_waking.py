@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.crews import DEADLINE, a_crew
 from tests.stores.postgres_support import new_url, raw
 from tests.worker.support import eventually

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import JOINING, url_of
 from tests.worker.support import eventually

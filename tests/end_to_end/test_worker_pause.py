@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay
-from forebay.domain.history import EventKind
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.settlement import OutcomeKind
 from tests.worker.support import eventually
 

@@ -14,7 +14,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.cli.worker_process import run
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.worker.worker import Worker
 from tests.end_to_end.worker_processes import DEADLINE, Place, Process, a_place
 from tests.worker.support import eventually

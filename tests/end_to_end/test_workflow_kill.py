@@ -13,7 +13,7 @@ import pytest
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.factory import open_engine
 from tests.stores.contract.steps import look, put
 from tests.stores.support import claim, complete

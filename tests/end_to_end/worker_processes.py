@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from forebay import Forebay, JobHandle
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.worker.support import eventually
 
 # Nothing here takes this long unless something is broken; the machine may be busy with other tests.

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from forebay.stores.redis import connection
-from forebay.stores.redis.keys import tag
-from forebay.stores.redis.scripts import Script, load_scripts
+from forebay.stores.redis.key_names import tag
+from forebay.stores.redis.lua_scripts import Script, load_scripts
 from tests.urls import url_of
 
 # The server's clock and as many milliseconds as a key of the store says.

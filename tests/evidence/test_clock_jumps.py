@@ -10,7 +10,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import JobId
 from forebay.stores.redis import connection
-from forebay.stores.redis.scripts import load_scripts
+from forebay.stores.redis.lua_scripts import load_scripts
 from tests.evidence.networks import SERVERS
 from tests.evidence.papers import DEADLINE, LEASE_SECONDS, Papers, SkewedClock, a_worker
 from tests.evidence.store_clocks import SteppedStore, use_stepped_scripts

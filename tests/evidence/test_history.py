@@ -8,16 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from evidence.history import Accepted, End, History, Start, exceeded, out_of_order, problems
-from forebay.domain.history import Attempt, Timeline
 from forebay.domain.job import JobId, OnFailure, QueueName, WorkerId
+from forebay.domain.job_history import Attempt, Timeline
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.outcome import AttemptError
 from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 from forebay.domain.settlement import OutcomeKind
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, new_job
 
 FIRST = Lease(JobId("one"), 1)

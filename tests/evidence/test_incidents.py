@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COUNTING_ON: Final = """
 import sys
 from evidence import incidents
-from forebay.stores.ids import IdGenerator
+from forebay.stores.job_ids import IdGenerator
 IdGenerator.start_over = lambda self: None
 sys.exit(incidents.main())
 """

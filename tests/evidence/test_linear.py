@@ -14,7 +14,7 @@ import pytest
 
 from evidence.linear import Call, is_linear
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Interrupted, Outcome
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo

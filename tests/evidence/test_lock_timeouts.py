@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.postgres.engine import PostgresEngine
 from tests.urls import url_of
 

@@ -8,7 +8,7 @@ import pytest
 
 from evidence.proxy import Proxy, Way
 from forebay import Forebay, JobHandle
-from forebay.domain.history import EventKind
+from forebay.domain.job_history import EventKind
 from tests.evidence.networks import Network
 from tests.evidence.papers import DEADLINE, LEASE_SECONDS, Papers, a_worker
 from tests.worker.support import eventually

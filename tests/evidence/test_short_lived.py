@@ -13,7 +13,7 @@ from forebay import Forebay
 from forebay.compat.work_queue.queue import WorkQueue
 from forebay.compat.work_queue.task import WorkTask
 from forebay.stores.redis import connection
-from forebay.stores.redis.scripts import load_scripts
+from forebay.stores.redis.lua_scripts import load_scripts
 from tests.evidence.papers import ROOT, SkewedClock
 from tests.evidence.store_clocks import SteppedStore, use_stepped_scripts
 from tests.urls import SHARED

@@ -16,7 +16,7 @@ from evidence.actors import LATE
 from evidence.simulate import LEFT_OUT, STORE_CALLS, Found, play
 from evidence.world import World
 from forebay.domain.job import WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.store import Store
 from forebay.stores.memory import settle
 from forebay.stores.memory.job_heap import StoredJob

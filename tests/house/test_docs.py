@@ -12,10 +12,10 @@ import pytest
 import forebay
 from forebay import Forebay, JobHandle, RetryPolicy, errors
 from forebay.app.consumer import Consumer
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.app.schedules import Schedules
 from forebay.app.task import ConfiguredTask
-from forebay.domain.retry import PRESETS, Curve
+from forebay.domain.retry_policy import PRESETS, Curve
 from tests.docs.pages import fenced, pages, text
 
 PAGE = text("reference/api.md")

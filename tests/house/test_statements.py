@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 
 STORES = Path(__file__).resolve().parents[2] / "src" / "forebay" / "stores"
 ENGINES = sorted(folder.parent.name for folder in STORES.glob("*/sql"))

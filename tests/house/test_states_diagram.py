@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from forebay.domain.lifecycle import TRANSITIONS, JobState
+from forebay.domain.job_states import TRANSITIONS, JobState
 from tools.states_picture import picture
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "internals" / "states.md"

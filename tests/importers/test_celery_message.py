@@ -20,7 +20,7 @@ import redis
 
 from forebay import Forebay
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.factory import open_engine
 from tests.cli.calling import call, command, environment
 from tests.importers import shop

@@ -16,7 +16,7 @@ import redis
 from huey.serializer import SignedSerializer
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.integrations.importers.importer import Importer
 from tests.cli.calling import call
 from tests.importers import shop

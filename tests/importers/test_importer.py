@@ -10,9 +10,9 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.integrations.importers.importer import Importer, ImportResult
 from forebay.integrations.importers.source import (
     ForeignJob,

@@ -15,7 +15,7 @@ import rq
 from rq.job import Dependency
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.integrations.importers.redis_client import SourceRedis
 from forebay.integrations.importers.rq_source import RqPlace, RqSource
 from tests.cli.calling import call

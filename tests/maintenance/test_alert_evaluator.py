@@ -18,7 +18,7 @@ import pytest
 from forebay.domain.alert import Alert, AlertRule, AlertTransition, Severity
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS, MetricEvent, MetricRow, TaskStats, roll_up, start_of
 from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
@@ -26,14 +26,14 @@ from forebay.errors import StoreUnavailable
 from forebay.maintenance.alert_evaluator import AlertEvaluator, deliver_due
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate, make_delivery_job
+from forebay.operations.alerts.metric_snapshot import FINE_MS
 from forebay.operations.alerts.notification import DELIVERY, SIGNATURE, TIMESTAMP, deliver, sign
 from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES
-from forebay.operations.alerts.snapshot import FINE_MS
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
 from tests.stores.contract.steps import together
 from tests.stores.support import SWEEPER, new_job
@@ -321,7 +321,7 @@ def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> Non
 def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     memory: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.operations.alerts.snapshot.MAX_FINE_ROWS", 5)
+    monkeypatch.setattr("forebay.operations.alerts.metric_snapshot.MAX_FINE_ROWS", 5)
     store, reader = memory.store(), memory.reader()
     store.insert([new_job()])
     start = start_of(clock.now_ms(), MINUTE) - MINUTE
@@ -348,7 +348,7 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
 
     # No more of them than of seconds: `schedules-late` has a window of an hour, and asks for no rows.
     assert read[MINUTE] >= clock.now_ms() - FINE_MS - 2 * MINUTE
-    [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "tasks-fail"]
+    [alert] = [kept.value for kept in ALERTS.all(reader).values() if kept.value.rule == "task-error-rate"]
     assert alert.metadata["values"]["failed"] == 20
 
 

@@ -10,7 +10,7 @@ import pytest
 from forebay.maintenance.alert_evaluator import AlertEvaluator
 from forebay.operations.maintenance_task import close_tasks
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 DEADLINE = 60.0
 

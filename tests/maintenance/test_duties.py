@@ -10,15 +10,15 @@ import pytest
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.domain.query import Counts
+from forebay.maintenance.due_job_promoter import Promoter
+from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.maintenance.metrics_rollup import MetricsRollup
-from forebay.maintenance.promoter import Promoter
 from forebay.maintenance.pruner import Pruner
-from forebay.maintenance.rescorer import Rescorer
-from forebay.maintenance.sweeper import Sweeper
+from forebay.maintenance.rank_rescorer import Rescorer
 from forebay.operations.maintenance_task import MaintenanceTask, run_due_tasks
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 
 MINUTE = 60_000

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
 from forebay.maintenance.gradual_reviver import GradualReviver
@@ -14,7 +14,7 @@ from forebay.operations.gradual_revive import start_gradual_revive, stop_gradual
 from forebay.operations.maintenance_task import close_tasks
 from forebay.stores.contract.reader import Reader
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import make
 
 

@@ -32,7 +32,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.watching import Watched
 from tests.stores.support import new_job
 

@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.job import WorkerId
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize(

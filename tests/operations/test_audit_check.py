@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS
+from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.operations.audit_check import AuditFlaw, check_audit
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.memory.state import State
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 
 class Log:

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating

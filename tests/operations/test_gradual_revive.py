@@ -11,9 +11,9 @@ import pytest
 
 from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive, GradualRevivePlan, GradualReviveState
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
 from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreRefused
@@ -32,7 +32,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1, ended, events_of, put_many, states, together
 from tests.stores.support import new_job
 
@@ -384,7 +384,7 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
 def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
     store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.operations.gradual_revive.KEPT_FINISHED", 2)
+    monkeypatch.setattr("forebay.operations.gradual_revive.MAX_FINISHED_REVIVES", 2)
     monkeypatch.setattr("forebay.operations.gradual_revive.MAX_OPEN", 2)
     names = []
     for _ in range(4):

@@ -6,7 +6,7 @@ import pytest
 
 from forebay.operations.maintenance_task import MAX_BATCHES, MaintenanceTask, run_due_tasks
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 
 class Counted:

@@ -15,7 +15,7 @@ from forebay.maintenance.unserved_queue_warner import UnservedQueueWarner
 from forebay.operations.unserved_queues import unserved_queues
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import new_job
 
 MAIL = QueueName("mail")

@@ -89,7 +89,7 @@ def test_a_wheel_of_a_clone_is_built_without_the_page(
     [wheel] = wheels.iterdir()
     with zipfile.ZipFile(wheel) as opened:
         names = opened.namelist()
-    assert "forebay/cli/commands/server.py" in names
+    assert "forebay/cli/commands/run_server.py" in names
     assert not [name for name in names if "dashboard/static/" in name]
     assert "The dashboard is not built: " in done.stderr
     assert "; then repeat `pip install`." in done.stderr

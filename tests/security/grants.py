@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
-from forebay.domain.access import KeyPermissions
+from forebay.domain.api_key import KeyPermissions
 from forebay.domain.job import QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity

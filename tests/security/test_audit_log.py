@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import DAY_MS, QueueName, WorkerId
 from forebay.domain.outcome import Discarded
 from forebay.domain.query import JobQuery
@@ -20,7 +20,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import Holder, Served, serving
 from tests.stores.contract.steps import BOOM
 from tests.worker.support import eventually

@@ -14,12 +14,12 @@ import pytest
 
 from forebay import Forebay, RetryPolicy
 from forebay.domain.job import DAY_MS, JobId, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import BlobGone, CorruptPayload, DuplicateJob, PayloadError, StoreUnavailable
-from forebay.payload.blobs import PAGE, FolderBlobs
+from forebay.payload.blob_stores import PAGE, FolderBlobs
 from forebay.payload.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
 from forebay.payload.store_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 
 from forebay import Forebay, JobFailed, current_job
 from forebay.clock import SystemClock
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.schedule import Schedule, ScheduleDefinition

@@ -15,7 +15,7 @@ from forebay import ConfigError, Forebay
 from forebay.domain.alert import AlertTransition
 from forebay.domain.alert_channel import MASK, MailChannel, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.maintenance.alert_evaluator import deliver_due
 from forebay.operations.alerts.evaluation import make_delivery_job
@@ -24,7 +24,7 @@ from forebay.payload.store_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.app.receiving import LOCAL, Calls, served
 from tests.security.test_deliveries import ALERT
 

@@ -14,13 +14,13 @@ import httpx2
 import pytest
 
 from forebay import Forebay
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.certificates import Certificates, common_name, subject_name
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.server import ServerSecurity
+from forebay.service.tls_certificates import Certificates, common_name, subject_name
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from tests.security.authority import Authority, name_in

@@ -16,9 +16,9 @@ import pytest
 from forebay import Forebay
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
-from forebay.domain.delivery import DeliveryPolicy, parse_policy
+from forebay.domain.alert_delivery_policy import DeliveryPolicy, parse_policy
 from forebay.domain.job import ALERT_QUEUE, Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.maintenance.alert_evaluator import deliver_due
 from forebay.operations.alerts.evaluation import make_delivery_job

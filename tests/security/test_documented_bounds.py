@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.domain.access import DEFAULT_QUOTA
-from forebay.domain.session import MINUTE_MS, SessionLimits
-from forebay.service import rate_limits, sessions
+from forebay.domain.api_key import DEFAULT_QUOTA
+from forebay.domain.login_session import MINUTE_MS, SessionLimits
+from forebay.service import browser_sessions, client_rate_limits
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
 from forebay.service.grpc import health, servicer
 from forebay.service.grpc import server as grpc_server
@@ -18,8 +18,8 @@ from forebay.service.http import body_timeout
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.http.routes import events
 from forebay.service.refusal_log import LINES
-from forebay.service.runtime.claim_bytes import CLAIM_BYTES
-from forebay.service.runtime.converter import LARGE
+from forebay.service.runtime.codec_threads import LARGE
+from forebay.service.runtime.payload_byte_budget import CLAIM_BYTES
 from forebay.service.schema.audit import MAX_CHECKED
 from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
@@ -56,7 +56,7 @@ def page() -> str:
         ),
         (
             "counted where one has more than # KiB | # MiB; over gRPC",
-            (LARGE / 1_024, rate_limits.MOST_BODY_BYTES / MIB),
+            (LARGE / 1_024, client_rate_limits.MOST_BODY_BYTES / MIB),
         ),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
@@ -77,14 +77,14 @@ def page() -> str:
                 GRPC["grpc.max_connection_age_grace_ms"] / 60 / SECOND,
             ),
         ),
-        ("An IPv6 network of # bits counts as one address", (rate_limits.NETWORK_BITS,)),
+        ("An IPv6 network of # bits counts as one address", (client_rate_limits.NETWORK_BITS,)),
         ("address may ask for them # times a second", (OPEN_RATE.rate,)),
         (
             "| requests that wait at a time: claims, `wait`, and workers that listen for hints | # |",
             (DEFAULT_QUOTA.max_waits,),
         ),
         ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
-        ("may be of at most # kinds, by queues", (rate_limits.MAX_GROUPS,)),
+        ("may be of at most # kinds, by queues", (client_rate_limits.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (
             "After # lines at once there are at most # a second of each status",
@@ -92,7 +92,7 @@ def page() -> str:
         ),
         ("after # minutes without use", (SessionLimits().idle_ms / MINUTE_MS,)),
         ("after # hours in any case", (SessionLimits().lasts_ms / 60 / MINUTE_MS,)),
-        ("A name has at most # sessions", (sessions.MAX_PER_NAME,)),
+        ("A name has at most # sessions", (browser_sessions.MAX_PER_NAME,)),
         ("One request checks at most # lines", (MAX_CHECKED,)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

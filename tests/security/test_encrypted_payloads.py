@@ -12,11 +12,11 @@ import pytest
 from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.consumer import arguments
 from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Job, JobId, JobUpdate, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import UnknownEncryptionKey
-from forebay.payload.blobs import FolderBlobs
+from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import encode_call
 from forebay.stores.factory import open_engine
 from tests.cli.calling import answer, call

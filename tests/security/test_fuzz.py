@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from forebay.app.execution_policy import make_execution_policy
-from forebay.cli.filters import parse_pair
+from forebay.cli.job_filters import parse_pair
 from forebay.cli.options import parse_duration_ms, parse_instant_ms
 from forebay.cli.redaction import redact
 from forebay.domain.cron import parse_cron
@@ -25,14 +25,14 @@ from forebay.domain.durations import duration_within
 from forebay.domain.job import LATEST_AT, MAX_PAYLOAD, NewJob, check_metadata
 from forebay.domain.json_depth import MAX_DEPTH
 from forebay.domain.query import page_end
-from forebay.domain.text import clean_text, truncate_bytes
+from forebay.domain.storable_text import clean_text, truncate_bytes
 from forebay.domain.time_zone import zone_of
 from forebay.domain.ulid import decode_ulid, encode_ulid
 from forebay.errors import ForebayError, InvalidJob, PayloadError
 from forebay.payload.codec import decode_call, decode_result, encode_call, encode_result
 from forebay.payload.typed_json import TAGS
 from forebay.stores.factory import open_engine, redact_url
-from forebay.stores.redis.keys import tag
+from forebay.stores.redis.key_names import tag
 
 # The same cases in each run: one that fails is found by whoever has changed the code, and by nobody else.
 same = settings(

@@ -9,13 +9,13 @@ import pytest
 from forebay import Forebay
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import JobProgress, LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, Forbidden, PayloadError
-from forebay.payload.blobs import BlobName
+from forebay.payload.blob_stores import BlobName
 from forebay.payload.codec import check_new_payload, decode_result, encode_result, frame
 from forebay.payload.masking import MASK
 from forebay.service.http.embedded_auth import EmbeddedUser

@@ -10,10 +10,10 @@ from urllib.parse import quote
 import pytest
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit, task_scope
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
@@ -28,7 +28,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.security.nasty import HELD, NASTY, REFUSED
 from tests.stores.support import everything
 

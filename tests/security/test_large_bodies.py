@@ -14,12 +14,12 @@ from zlib import crc32
 import httpx2
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.payload import typed_json
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.runtime.converter import LARGE, Converter
+from forebay.service.runtime.codec_threads import LARGE, Converter
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Holder, Served, serving

@@ -14,7 +14,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.limits import Limit
 from forebay.service import server as serving_module
 from forebay.service.api_keys import ApiKeyAdmin

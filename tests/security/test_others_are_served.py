@@ -16,7 +16,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import MAX_COST, QueueName
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.service.api_keys import ApiKeyAdmin

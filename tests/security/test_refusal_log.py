@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from forebay.clock import SystemClock
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.refusal_log import LINES, Refusals, RequestLine

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.domain.access import Grant, Quota
+from forebay.domain.api_key import Grant, Quota
 from forebay.domain.job import Dependency, JobId, NewJob, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.payload.codec import encode_call
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.stores.contract.engine import Engine

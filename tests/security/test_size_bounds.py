@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import (
     MAX_ENCRYPTION_OVERHEAD,
     MAX_KEY,

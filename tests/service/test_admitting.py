@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.access import Grant
-from forebay.domain.history import EventKind
+from forebay.domain.api_key import Grant
+from forebay.domain.job_history import EventKind
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import REQUIRED_ROLES
 from forebay.service.server import ServerSecurity

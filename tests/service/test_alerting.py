@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from forebay.clock import SystemClock
-from forebay.domain.access import Grant
 from forebay.domain.alert import ALERT_METRICS, Severity
 from forebay.domain.alert_channel import MailChannel, WebhookChannel
+from forebay.domain.api_key import Grant
 from forebay.domain.document import Document
 from forebay.errors import Forbidden
 from forebay.operations.alerts.evaluation import evaluate
@@ -103,7 +103,7 @@ def alerts_of(served: Served, holder: Holder, query: str) -> list[dict[str, Any]
         ({"name": "D", "condition": "pending > 1", "task": "t"}, 422, "invalid"),
         ({"name": "D", "condition": "pending > 1", "window_seconds": 1}, 400, "bad_request"),
         ({"name": "D", "condition": "pending > 1", "id": "Not so"}, 400, "bad_request"),
-        ({"name": "D", "condition": "pending > 1", "id": "queue-deep"}, 409, "illegal_state"),
+        ({"name": "D", "condition": "pending > 1", "id": "queue-depth"}, 409, "illegal_state"),
     ],
 )
 def test_what_makes_no_rule(holders: dict[str, Holder], body: object, status: int, code: str) -> None:
@@ -114,13 +114,13 @@ def test_a_usual_rule_is_changed_and_put_back(holders: dict[str, Holder]) -> Non
     admin = holders["admin"]
     changed = {"name": "Deep", "condition": "queue_depth > 5", "enabled": False, "per": "queue"}
 
-    saved = admin.ask("PUT", "/v1/alert-rules/queue-deep", changed).json()
+    saved = admin.ask("PUT", "/v1/alert-rules/queue-depth", changed).json()
     assert (saved["condition"], saved["enabled"], saved["is_builtin"]) == ("queue_depth > 5", False, True)
     listed = holders["view"].ask("GET", "/v1/alert-rules").json()
     assert saved in listed["rules"]
     assert listed["metrics"] == ALERT_METRICS
-    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"applied": True}
-    assert admin.ask("DELETE", "/v1/alert-rules/queue-deep").json() == {"applied": False}
+    assert admin.ask("DELETE", "/v1/alert-rules/queue-depth").json() == {"applied": True}
+    assert admin.ask("DELETE", "/v1/alert-rules/queue-depth").json() == {"applied": False}
     assert admin.code("DELETE", "/v1/alert-rules/none") == (404, "rule_not_found")
     assert admin.code("POST", "/v1/alerts/none/resolve") == (404, "alert_not_found")
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.access import Grant, KeyState, Role
+from forebay.domain.api_key import Grant, KeyState, Role
 from forebay.domain.document import Document
-from forebay.domain.history import EventKind
+from forebay.domain.job_history import EventKind
 from forebay.errors import ApiKeyNotFound, ConfigError, IllegalTransition
 from forebay.service import api_keys as room
 from forebay.service.api_keys import KIND, ApiKeyAdmin, all_keys, digest_of, parse_token
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 PRODUCE = [Grant(Role.PRODUCE, "mail")]
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from forebay.domain.access import Grant, Role
+from forebay.domain.api_key import Grant, Role
 from forebay.domain.document import Document
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
@@ -22,11 +22,11 @@ from forebay.service.auth import (
     OpenAccess,
     bearer_token,
 )
-from forebay.service.rate_limits import ClientRateLimiter
+from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 T = TypeVar("T")
 HERE = "10.0.0.1"

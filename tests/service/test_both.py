@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.grpc.methods import SERVICES
+from forebay.service.grpc.method_table import SERVICES
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.speaking import speaking

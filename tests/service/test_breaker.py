@@ -15,7 +15,7 @@ from forebay.service.runtime.store_pool import StorePool
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.store import MemoryStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import serving
 from tests.worker.support import eventually
 

@@ -13,7 +13,7 @@ from forebay.clock import SystemClock
 from forebay.domain.alert import AlertScope
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.job import QueueName
-from forebay.operations.alerts.snapshot import MetricSnapshot
+from forebay.operations.alerts.metric_snapshot import MetricSnapshot
 from forebay.operations.queue_stats import QueueStats, queue_stats
 from forebay.service.generated import forebay_pb2
 from forebay.stores.contract.engine import Engine

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.service.api_keys import ApiKeyAdmin

@@ -20,7 +20,7 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import PATIENCE, Served, serving
 from tests.worker.support import eventually
 

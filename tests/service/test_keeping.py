@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin, all_keys, digest_of, parse_token
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay import Forebay, RetryPolicy
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.payload.codec import decode_call
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity

@@ -22,7 +22,7 @@ from forebay.service.runtime.prometheus import worker_metrics
 from forebay.service.schema.metrics import store_usage_view
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
@@ -216,7 +216,7 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
         store.record_metrics([row])
     start, end = (datetime.fromtimestamp((today - ms) / 1_000, UTC) for ms in (DAY_MS, 0))
     times = f"start={start:%Y-%m-%dT%H:%M:%SZ}&end={end:%Y-%m-%dT%H:%M:%SZ}&resolution_seconds=86400"
-    wanted = "enqueued,completed,failed,run_average_ms,run_p95_ms,most_pending"
+    wanted = "enqueued,completed,failed,run_average_ms,run_p95_ms,pending_peak"
 
     found = plain.done("GET", f"/v1/metrics/series?metrics={wanted}&queue={queue}&{times}")
 
@@ -224,7 +224,7 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
     assert [told[name] for name in ("enqueued", "completed", "failed")] == [[60], [30], [10]]
     assert told["run_average_ms"] == [pytest.approx(8.0)]
     assert told["run_p95_ms"] == [pytest.approx(8.0, rel=0.032)]
-    assert told["most_pending"] == [9]
+    assert told["pending_peak"] == [9]
 
 
 @pytest.mark.shows("R-MET-31", "R-MET-47", "R-SCHED-52")

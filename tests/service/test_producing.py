@@ -9,7 +9,7 @@ import pytest
 
 from forebay.domain.job import NewJob, QueueName
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.service.serving import Served, serving
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.access import Grant
-from forebay.domain.history import ACTIONS, Event, EventKind
+from forebay.domain.api_key import Grant
 from forebay.domain.job import QueueName
+from forebay.domain.job_history import ACTIONS, Event, EventKind
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.schema.events import audit_event_view
 from forebay.service.server import ServerSecurity

@@ -11,11 +11,11 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
+from forebay.service.browser_sessions import SessionAdmin
 from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.server import ServerSecurity
-from forebay.service.sessions import SessionAdmin
 from forebay.stores.factory import open_engine
 from tests.service.serving import PATIENCE, Served, serving
 from tests.service.speaking import running

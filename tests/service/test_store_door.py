@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.http.store_rpc import StoreRpc

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive
 from forebay.domain.histogram import Histogram
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import MAX_COST, Dependency, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import (
     ALL_WORKERS,
@@ -51,9 +51,9 @@ from forebay.operations.gradual_revive import find_gradual_revive
 from forebay.payload.codec import decode_call, encode_call, frame
 from forebay.payload.masking import MASK
 from forebay.service.api_keys import KIND, ApiKeyAdmin
+from forebay.service.browser_sessions import KIND as SESSION
 from forebay.service.permissions.store_write_rules import STORE_CALL_RULES
 from forebay.service.server import ServerSecurity
-from forebay.service.sessions import KIND as SESSION
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseStatus, QueueClaim

@@ -11,14 +11,14 @@ from typing import Any
 import grpc
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import Job, JobId
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.schema.claims import ClaimRequest, SettleRequest, SettleResponse
+from forebay.service.schema.job_claims import ClaimRequest, SettleRequest, SettleResponse
 from forebay.service.schema.jobs import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
 from forebay.service.server import ServerSecurity

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.runtime import claim_waiters as waiting
 from forebay.service.runtime.claim_waiters import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters

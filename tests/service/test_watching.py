@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.errors import StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import Caller

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import grpc
 
 from forebay.service.generated import forebay_pb2
-from forebay.service.problems import codes
+from forebay.service.problem_details import codes
 from tests.service.serving import PATIENCE
 from tests.service.speaking import Spoken, fields_of, message_of
 

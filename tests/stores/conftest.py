@@ -15,7 +15,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import counting_ids
 
 MakeEngine = Callable[[], Engine]

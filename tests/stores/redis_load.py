@@ -9,7 +9,7 @@ from typing import Final
 
 from forebay import Forebay, current_job
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable
 from tests.worker.support import eventually
 

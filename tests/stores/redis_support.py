@@ -15,9 +15,9 @@ import redis
 from forebay.stores.redis import connection
 from forebay.stores.redis.connection import RedisAddress
 from forebay.stores.redis.engine import RedisEngine
-from forebay.stores.redis.keys import tag
-from forebay.stores.redis.scripts import load_scripts
-from forebay.testing.clock import ManualClock
+from forebay.stores.redis.key_names import tag
+from forebay.stores.redis.lua_scripts import load_scripts
+from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.docs.pages import text
 from tests.redis_cluster import RedisCluster

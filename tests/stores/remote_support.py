@@ -15,10 +15,10 @@ from litestar.types import Receive, Scope, Send
 
 from forebay.clock import Clock, SystemClock
 from forebay.service.auth import OpenAccess
+from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.service.http.app import MAX_BODY
 from forebay.service.http.auth import AuthMiddleware
 from forebay.service.http.store_rpc import StoreRpc
-from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine

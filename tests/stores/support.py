@@ -14,7 +14,7 @@ from forebay.domain.ulid import encode_ulid
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 
 __all__ = [
     "OTHER_WORKER",

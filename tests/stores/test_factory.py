@@ -13,7 +13,7 @@ from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.factory import open_engine, redact_url
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.engine import RedisEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import everything, new_job
 
 

@@ -9,11 +9,11 @@ from threading import Event, Thread
 import pytest
 from msgspec.structs import asdict, replace
 
-from forebay.domain.history import Event as HistoryEvent
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job_history import Event as HistoryEvent
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.query import JobQuery
@@ -27,7 +27,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.state import State
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, counting_ids, everything, new_job
 
 DEFAULT = QueueName("default")

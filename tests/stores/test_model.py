@@ -31,7 +31,6 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import (
     Dependency,
     Job,
@@ -43,9 +42,10 @@ from forebay.domain.job import (
     UniqueUntil,
     WorkerId,
 )
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import LIVE, JobState
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -61,7 +61,7 @@ from forebay.domain.outcome import (
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ForebayError
@@ -69,7 +69,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import OnConflict, QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.stores import redis_support
 from tests.stores.postgres_support import make_engine, release

@@ -27,7 +27,7 @@ from forebay.stores.contract.schedules import FireResult
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.stores import postgres_support, redis_support
 from tests.stores.contract.steps import T0

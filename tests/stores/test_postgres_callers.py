@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, DuplicateJob, StoreUnavailable
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.callers import AWAITED, BLOCKING, AsyncWay, Undo, Way, django_alias
 from tests.stores.postgres_support import admin, make_engine, problems, server
 from tests.stores.support import claim, new_job

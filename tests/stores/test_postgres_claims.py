@@ -13,7 +13,7 @@ from forebay.domain.job import JobId, JobUpdate, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.query import Counts
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, program, raw, server, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job

@@ -20,7 +20,7 @@ from forebay.errors import ConfigError, LeaseLost
 from forebay.stores.contract.values import LeaseStatus
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.callers import AWAITED, BLOCKING, AsyncWay, Undo, Way
 from tests.stores.postgres_support import admin, make_engine, problems, server
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, fail, new_job

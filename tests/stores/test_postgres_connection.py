@@ -17,7 +17,7 @@ from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (
     end_connections,

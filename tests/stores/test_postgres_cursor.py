@@ -21,7 +21,7 @@ from forebay.stores.postgres.claim_cursor import HEAD, ClaimCursor, ClaimCursors
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import rescore_all
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw, server
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job

@@ -8,8 +8,8 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId
+from forebay.domain.job_history import EventKind
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Failed, Interrupted
 from forebay.domain.progress import LogLine, ProgressUpdate
@@ -20,7 +20,7 @@ from forebay.errors import StoreUnavailable, StoreUnusable
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import T0
 from tests.stores.postgres_support import make_engine, problems, raw

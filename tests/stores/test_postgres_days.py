@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from forebay.domain.dependencies import dependencies_of
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.errors import StoreError
 from forebay.stores.contract.values import InsertResult
@@ -20,7 +20,7 @@ from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.partitions import drop_day, missing_days, name_of, remove_day_history, start_of
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_url, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import WORKER, claim, complete, new_job

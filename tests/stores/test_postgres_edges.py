@@ -10,12 +10,12 @@ import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, dependencies_of
 from forebay.domain.job import DAY_MS, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
-from forebay.stores.postgres import dependencies
+from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres import row_locks as holding
 from forebay.stores.postgres.admin import delete, update_job
 from forebay.stores.postgres.engine import PostgresEngine
@@ -23,7 +23,7 @@ from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.maintenance import AGE_CAP_SCAN, rescore
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
@@ -578,7 +578,7 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
 def test_children_that_stand_alike_are_released_lot_by_lot_to_the_last(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, odd: int
 ) -> None:
-    monkeypatch.setattr(dependencies, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
+    monkeypatch.setattr(dependency_propagation, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
     children = 4 * PROPAGATION_BATCH
     put(
         store,

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pytest
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job

@@ -21,7 +21,7 @@ from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import together
 from tests.stores.postgres_support import make_engine, problems, raw, refused_at_commit, server

@@ -9,11 +9,11 @@ from typing import Any, Final
 import pytest
 
 from forebay.domain.job import DAY_MS, JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.postgres import low_water_marks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.support import SWEEPER, WORKER, claim, complete, new_job
 

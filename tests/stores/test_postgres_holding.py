@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.job import Job, JobId, JobUpdate
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres import admin, row_locks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems
 from tests.stores.support import claim, complete, new_job
 

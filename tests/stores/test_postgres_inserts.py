@@ -9,7 +9,7 @@ import pytest
 from forebay.domain.job import QueueName
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import new_job

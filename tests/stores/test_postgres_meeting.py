@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
@@ -19,7 +19,7 @@ from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.settle_and_claim_fast import SLOW_PATH_CALLS
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import BOOM
 from tests.stores.postgres_support import make_engine, problems, program, raw, wait_for_a_lock
 from tests.stores.sqlite_support import in_thread, probe
@@ -198,7 +198,7 @@ def test_a_join_that_was_in_other_hands_is_met_by_one_statement_afterwards(
     put_join(store, 4)
     jobs = claim(store, 4)
     schema = engine.address.schema
-    monkeypatch.setattr("forebay.stores.postgres.dependencies.propagate", never)
+    monkeypatch.setattr("forebay.stores.postgres.dependency_propagation.propagate", never)
     with raw() as holding:
         holding.autocommit = False
         holding.execute(f"select 1 from {schema}.blocked for update")

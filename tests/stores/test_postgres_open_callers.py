@@ -23,12 +23,12 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy
 from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.values import ActionResult, QueueClaim
-from forebay.stores.postgres import dependencies
+from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import JobKey, Transaction
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, MINUTE, look, put, put_many
 from tests.stores.postgres_support import hasty_locks, make_engine, problems, raw, server
 from tests.stores.support import SWEEPER, WORKER, claim, complete, new_job
@@ -419,8 +419,8 @@ def test_dependants_of_a_job_that_an_open_transaction_completes_hide_no_others(
     reader: PostgresReader,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dependencies, "ENTRIES", 2)
-    monkeypatch.setattr(dependencies, "PAGES", 2)  # so the other children have to be passed by
+    monkeypatch.setattr(dependency_propagation, "ENTRIES", 2)
+    monkeypatch.setattr(dependency_propagation, "PAGES", 2)  # so the other children have to be passed by
     put_many(store, 3)
     held, free, other = claim(store, 3)
     with open_caller() as first:

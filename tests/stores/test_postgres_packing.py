@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from forebay.stores.postgres.binary import texts, uniform_texts
+from forebay.stores.postgres.binary_parameters import texts, uniform_texts
 from forebay.stores.postgres.connection import use_our_types
 from tests.stores.postgres_support import raw
 

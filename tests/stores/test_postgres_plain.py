@@ -14,16 +14,16 @@ from msgspec.structs import replace
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.rank import compute_rank
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, QueueClosed, QueueFull, StoreBusy, StoreUnavailable
 from forebay.stores.postgres import insert, insert_fast
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.prepared_statement import PreparedStatement, execute_pipelined
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, problems, raw
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import WORKER, claim, complete, counting_ids, new_job

@@ -9,7 +9,7 @@ import pytest
 from forebay.errors import StoreUnusable
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.pooler import Pooler
 from tests.stores.postgres_support import make_engine, raw, server
 from tests.stores.support import WORKER, claim, complete, new_job

@@ -11,7 +11,7 @@ import pytest
 from forebay.domain.job import Job, JobId, QueueName
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.support import new_job
 

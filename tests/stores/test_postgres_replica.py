@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import PostgresAddress

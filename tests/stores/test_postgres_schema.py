@@ -10,8 +10,8 @@ from forebay.stores.postgres import engine as opening
 from forebay.stores.postgres.connection import Connection, PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
-from forebay.stores.shared.migrations import Migration, load_migrations
-from forebay.testing.clock import ManualClock
+from forebay.stores.shared.migration_loader import Migration, load_migrations
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, problems, raw, server
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import WORKER, claim, complete, new_job

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery, Page
-from forebay.operations.bulk import cancel_matching
+from forebay.operations.bulk_actions import cancel_matching
 from forebay.stores.contract.store import Store
 from forebay.stores.postgres import search as search_module
 from forebay.stores.postgres.connection import Connection, PostgresAddress
@@ -20,7 +20,7 @@ from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import statements_for
 from forebay.stores.postgres.search import search
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import new_schema, problems, raw, server
 from tests.stores.support import WORKER, claim, complete, everything, new_job
 from tests.stores.test_postgres_plans import explained, rows_read

@@ -11,7 +11,7 @@ from forebay.stores.contract.values import QueueClaim
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.fairness import PostgresFairClaim
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT
 from tests.stores.postgres_support import make_engine, problems, raw
 from tests.stores.support import WORKER, claim, new_job

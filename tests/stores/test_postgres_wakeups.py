@@ -17,7 +17,7 @@ from forebay.errors import StoreError
 from forebay.stores.postgres import wakeups
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, raw, server
 from tests.stores.sqlite_support import DEADLINE, in_thread, probe
 from tests.stores.support import WORKER, claim, new_job

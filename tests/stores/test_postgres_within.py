@@ -16,7 +16,7 @@ from forebay.stores.postgres import claim_cursor
 from forebay.stores.postgres.claim_cursor import ClaimCursors
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, W2, ended
 from tests.stores.postgres_support import make_engine, problems, raw, wait_for_a_lock
 from tests.stores.support import WORKER, new_job

@@ -10,7 +10,7 @@ import pytest
 import redis as driver
 
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import SettleAndClaimResult

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.job import DEFAULT_QUEUE, JobId, OnFailure, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreError
@@ -21,7 +21,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.store import RedisStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import MAIL, W1, ended, look, put, settle, start, states
 from tests.stores.contract.test_workflows import after, die, put_graph, run
 from tests.stores.support import claim, complete, counting_ids, new_job

@@ -14,8 +14,8 @@ from forebay.domain.settlement import decide
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.redis import maintenance
-from forebay.stores.redis.connection import MAX_KEPT
+from forebay.stores.redis import pruner
+from forebay.stores.redis.connection import MAX_FINISHED
 from forebay.stores.redis.engine import RedisEngine
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
@@ -66,7 +66,7 @@ def test_ten_thousand_final_jobs_are_kept_unless_somebody_says_otherwise() -> No
     engine = open_engine("redis://host/0")
 
     assert isinstance(engine, RedisEngine)
-    assert engine.address.max_kept == MAX_KEPT == 10_000
+    assert engine.address.max_finished == MAX_FINISHED == 10_000
 
 
 @pytest.mark.shows("R-HIST-08", "R-HIST-23")
@@ -102,7 +102,7 @@ def test_a_lowered_number_is_reached_by_scripts_of_a_hundred_jobs(
 def test_many_queues_are_pruned_in_slices(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "QUEUES_AT_ONCE", 2)
+    monkeypatch.setattr(pruner, "QUEUES_AT_ONCE", 2)
     engine = opened(own_server, max_finished=1)
     with closing(engine.store()) as store:
         for number in range(5):
@@ -148,8 +148,8 @@ def test_dead_letters_are_weighed_by_themselves(own_server: RedisServer, admin: 
 def test_a_long_history_is_weighed_in_several_calls(
     own_server: RedisServer, admin: driver.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "MEASURED_AT_ONCE", 10)
-    monkeypatch.setattr(maintenance, "MEASURED_PER_CALL", 2)
+    monkeypatch.setattr(pruner, "MEASURED_AT_ONCE", 10)
+    monkeypatch.setattr(pruner, "MEASURED_PER_CALL", 2)
     engine = opened(own_server, max_finished_bytes=50 * KIB, max_finished=0)
     with closing(engine.store()) as store:
         done = finish(store, 100, size=KIB)

@@ -15,7 +15,7 @@ from forebay.domain.outcome import Completed, Interrupted
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.store import RedisStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DAY, DEFAULT, HOUR, MINUTE, SECOND, ended
 from tests.stores.support import WORKER, claim, new_job
 

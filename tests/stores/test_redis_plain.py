@@ -18,7 +18,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.redis.settle_and_claim import MAX_PER_CALL
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job
 
 DEFAULT = QueueName("default")

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.job import NewJob
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import T0
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.job_history import Event, EventKind
 from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores.redis import connection
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.schema import SCHEMA
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.redis_support import admin, make_engine, release
 from tests.stores.support import new_job
 

@@ -17,7 +17,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.redis.insert import fit_fast_path
 from forebay.stores.redis.settle_and_claim import MAX_PER_CALL, SLOW_CALLS, FastPathSwitch
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, counting_ids, new_job
 
 DEFAULT = QueueName("default")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.domain.access import Grant
+from forebay.domain.api_key import Grant
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed

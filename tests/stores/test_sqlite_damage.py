@@ -11,18 +11,18 @@ from typing import Any, Final
 import pytest
 
 from forebay.domain.job import JobId
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.query import JobQuery
-from forebay.domain.retry import DEFAULT_POLICY
+from forebay.domain.retry_policy import DEFAULT_POLICY
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnusable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import problems, raw
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
 

@@ -13,7 +13,7 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import problems, program
 from tests.stores.support import WORKER, claim, complete, new_job
 

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate, StepResult
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.schema import PACKAGE
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import WORKER, claim, complete, fail, new_job
 

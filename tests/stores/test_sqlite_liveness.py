@@ -10,16 +10,16 @@ from typing import Final
 import pytest
 
 from forebay.clock import SystemClock
-from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import Program, folder_of, probe, problems, program
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 

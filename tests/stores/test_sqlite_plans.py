@@ -10,13 +10,13 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import _conditions
 from forebay.stores.sqlite.schema import PACKAGE
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import new_job
 

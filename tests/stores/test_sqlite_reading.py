@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
@@ -22,7 +22,7 @@ from forebay.stores.sqlite import store as store_module
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.store import SqliteStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import problems, raw
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
 

@@ -14,7 +14,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.query import Counts
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.migrations import Migration, load_migrations
+from forebay.stores.shared.migration_loader import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.schema import PACKAGE, split_statements

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.job import WorkerId
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.support import claim, complete, fail, new_job

@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.job import Dependency, JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, DuplicateJob, RateLimited, SchemaNewer, StoreUnavailable
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.sqlite.engine import SqliteEngine

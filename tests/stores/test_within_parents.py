@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, OnFailure
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

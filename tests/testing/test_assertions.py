@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError
-from forebay.testing import Trial, trial_url, urls
+from forebay.testing import Trial, store_urls, trial_url
 
 
 @dataclass
@@ -209,6 +209,6 @@ def test_each_process_has_its_own_place_on_a_server(tmp_path: Path) -> None:
 
 
 def test_the_examples_of_addresses_are_true() -> None:
-    result = doctest.testmod(urls)
+    result = doctest.testmod(store_urls)
 
     assert (result.failed, result.attempted > 0) == (0, True)

@@ -12,11 +12,11 @@ from typing import NoReturn
 import pytest
 
 from forebay import Forebay, Retry, RetryPolicy, Snooze, current_job
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.app.task import Task
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.worker import WorkerInfo
@@ -25,7 +25,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing import ManualClock, Trial, WorkerStep
-from forebay.testing.faults import inject_faults
+from forebay.testing.fault_injection import inject_faults
 from tests.urls import ENGINES, SHARED, lent_url
 
 DAY = 86_400
@@ -258,7 +258,7 @@ def test_a_signal_is_no_failure(trial: Trial, shop: Shop) -> None:
 def test_a_task_that_always_enqueues_itself_does_not_hang_a_test(
     trial: Trial, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.testing.worker.MAX_ATTEMPTS", 20)
+    monkeypatch.setattr("forebay.testing.trial_worker.MAX_ATTEMPTS", 20)
 
     @shop.app.task(name="again")
     def again() -> None:

@@ -10,7 +10,7 @@ import pytest
 from forebay import Forebay
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 from tests.urls import ENGINES, lent_url
 from tests.worker.invoking import raising, runner

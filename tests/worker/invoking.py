@@ -10,7 +10,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.outcome import Outcome
-from forebay.worker.invoker import Invoker
+from forebay.worker.task_invoker import Invoker
 from tests.worker.support import an_assignment, called
 
 Run = Callable[..., Outcome]

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forebay.app.hooks import Hooks
-from forebay.domain.history import Timeline
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
+from forebay.domain.job_history import Timeline
 from forebay.domain.outcome import AttemptError, Cancelled, Completed, Failed, Outcome
 from forebay.domain.worker import WorkerInfo
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.executors.protocol import Executor, ExecutorKinds
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import JobTimeout
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.task_invoker import JobTimeout
 from tests.stores.support import WORKER, new_job
 
 

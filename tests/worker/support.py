@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
 from forebay.payload.codec import encode_call
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import Invoker, TaskInvocation
+from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, TaskInvocation
 from tests.domain.making import a_job
 
 T = TypeVar("T")

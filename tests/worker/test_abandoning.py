@@ -9,9 +9,9 @@ import pytest
 
 from forebay.app.hooks import Hooks
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import LeaseLost, StoreUnavailable
 from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.coordinator import Coordinator

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
-from forebay.testing.clock import ManualClock
-from forebay.worker.renewal import JOIN_SECONDS, LeaseRenewal
+from forebay.testing.manual_clock import ManualClock
+from forebay.worker.lease_renewal import JOIN_SECONDS, LeaseRenewal
 from forebay.worker.slots import Slots
 from forebay.worker.worker import Worker
 from tests.app.making import WatchedEngine
@@ -52,7 +52,7 @@ class Beating:
 
 @pytest.fixture
 def beating(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beating]:
-    monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 3_600.0)
+    monkeypatch.setattr("forebay.worker.lease_renewal.TICK_SECONDS", 3_600.0)
     beating = Beating(engine, clock)
     with no_thread_stays():
         beating.renewal.start()
@@ -151,8 +151,8 @@ def test_stopping_does_not_wait_for_the_next_beat_and_leaves_no_thread(beating: 
 def test_a_beat_that_hangs_does_not_hold_up_the_stop_and_the_worker_leaves_when_it_ends(
     engine: Engine, clock: ManualClock, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 0.01)
-    monkeypatch.setattr("forebay.worker.renewal.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("forebay.worker.lease_renewal.TICK_SECONDS", 0.01)
+    monkeypatch.setattr("forebay.worker.lease_renewal.JOIN_SECONDS", 0.1)
     hangs, go_on = Event(), Event()
     beating = Beating(engine, clock)
     with no_thread_stays():

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, InvalidJob, LeaseLost
 from tests.urls import JOINING, url_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, JobHandle, WaitTimeout, current_job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from tests.worker.support import DEADLINE
 
 Ended = list[tuple[bool, str | None]]

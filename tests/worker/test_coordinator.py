@@ -6,17 +6,17 @@ import logging
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Snoozed
-from forebay.domain.retry import RetryPolicy
-from forebay.maintenance.promoter import Promoter
+from forebay.domain.retry_policy import RetryPolicy
+from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.slots import ExecutorKind
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete

@@ -6,12 +6,12 @@ import pytest
 
 from forebay import Forebay, RetryPolicy
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import OutcomeKind
 from forebay.payload.codec import encode_call
-from forebay.worker.invoker import Invoker
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, called
 

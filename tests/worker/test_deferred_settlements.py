@@ -10,7 +10,7 @@ import pytest
 
 from forebay.domain.outcome import Completed
 from forebay.errors import StoreBusy
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.deferred_settlements import (
     MAX_OFFERED,
@@ -18,7 +18,7 @@ from forebay.worker.deferred_settlements import (
     DeferredSettlements,
     EndedAttempts,
 )
-from forebay.worker.recycler import ThreadHealth
+from forebay.worker.process_recycler import ThreadHealth
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
 from tests.app.watching import Watched
 from tests.worker.rig import Rig
@@ -154,7 +154,7 @@ def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> No
     coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
     coordinator.tick()
     [one] = rig.threads.given
-    coordinator.hand_back()
+    coordinator.return_unstarted()
     coordinator.tick()
 
     stop(rig, coordinator, one)

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.worker.slots import ExecutorKind

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo, WorkerState
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.health_log import HealthLog
 from forebay.worker.status import CpuLoad, cpu_seconds
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.history import EventKind
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.settlement import decide

@@ -200,7 +200,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It would hold back for ten seconds, as after every start.
-    monkeypatch.setattr("forebay.maintenance.sweeper.Sweeper.on_connected", lambda _: None)
+    monkeypatch.setattr("forebay.maintenance.lease_sweeper.Sweeper.on_connected", lambda _: None)
     heard: Told = []
     app.on_error(lambda job, error: heard.append((job, error)))
     handle = app.task(name="t", max_crashes=0)(lambda: None).using(lease=1).enqueue()

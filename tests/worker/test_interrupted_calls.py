@@ -20,18 +20,18 @@ from typing import Final
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.app.buffer import Buffer
 from forebay.app.consumer import Consumer
+from forebay.app.enqueue_buffer import Buffer
 from forebay.clock import SystemClock
 from forebay.compat.task_queue.functions import FunctionRegistry
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate
 from forebay.domain.job import JobId, JobUpdate
 from forebay.domain.outcome import Cancelled, Interrupted
 from forebay.interrupts import uninterrupted
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoker import Invoker, JobInterrupted
 from forebay.worker.progress_buffer import ProgressBuffer
+from forebay.worker.task_invoker import Invoker, JobInterrupted
 from tests.urls import ENGINES, lent_url
 from tests.worker.support import Collected, an_assignment
 

@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Cancelled, Completed, Interrupted
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.invoker import JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment, ExecutorKind
+from forebay.worker.task_invoker import JobInterrupted, JobTimeout
 from tests.app.watching import Watched
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig

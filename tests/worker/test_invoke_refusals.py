@@ -10,7 +10,7 @@ from forebay import Forebay
 from forebay.domain.outcome import Cancelled, Discarded, Failed, Interrupted, Outcome, Parked
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
 from forebay.payload.codec import encode_call
-from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.invoking import Run, run_here
 from tests.worker.support import an_assignment, called
 

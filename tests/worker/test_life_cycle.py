@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker

@@ -15,7 +15,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, merge_stats, start_of
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.errors import StoreRefused, StoreUnavailable
-from forebay.maintenance.sweeper import Sweeper
+from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.metrics import iter_rows

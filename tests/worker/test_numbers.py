@@ -11,7 +11,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, new_job
 from tests.worker.support import DEADLINE, eventually
 

@@ -15,7 +15,7 @@ import pytest
 from forebay import Forebay, current_job
 from forebay.app import busy_retry
 from forebay.app.task import Task
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import StoreBusy
 from forebay.operations.batch_settlement import settle_and_claim_isolating
 from forebay.stores.contract.values import SettleAndClaimResult

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.contract.store import Store
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.invoker import JobTimeout
+from forebay.worker.task_invoker import JobTimeout
 from tests.app.watching import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim
 from tests.worker.rig import Rig

@@ -12,10 +12,10 @@ from forebay.domain.progress import MAX_LINES, LogLine, Progress, StepResult
 from forebay.errors import StoreUnavailable
 from forebay.payload.codec import encode_result
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
-from forebay.worker.invoker import JobInterrupted
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import JobInterrupted
 from tests.app.watching import Held, Watched
 from tests.worker.rig import Rig
 

@@ -11,9 +11,9 @@ import pytest
 
 from forebay.domain.job import Job, JobId, QueueName
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
-from forebay.worker.executors.protocol import ExecutorKinds
-from forebay.worker.inbox import Inbox
+from forebay.testing.manual_clock import ManualClock
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeights

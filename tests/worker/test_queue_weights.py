@@ -12,8 +12,8 @@ from forebay.errors import StoreError
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
-from forebay.worker.inbox import Inbox
+from forebay.testing.manual_clock import ManualClock
+from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.queue_weights import (
     REFRESH_SECONDS,
     QueueWeightRefresher,

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.store import Store
-from forebay.worker.inbox import LONGEST_SLEEP_SECONDS
+from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS
 from tests.worker.rig import Rig
 
 

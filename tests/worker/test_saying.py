@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, JobHandle, LeaseLost, RetryPolicy, current_job
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.app.progress import PendingStep
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Cancelled, Completed, Failed, Lost
@@ -19,7 +19,7 @@ from forebay.domain.settlement import decide
 from forebay.stores.contract.store import Store
 from forebay.worker.executors.event_loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
+from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.stores.support import SWEEPER
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually
 

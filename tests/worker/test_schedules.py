@@ -9,7 +9,7 @@ from threading import Event
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.history import EventKind
+from forebay.domain.job_history import EventKind
 from tests.worker.support import DEADLINE
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, current_job
-from forebay.domain.lifecycle import JobState
-from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
-from forebay.worker.invoker import Invoker
+from forebay.domain.job_states import JobState
+from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, called, eventually
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE, eventually, no_thread_stays, waiting_in_c
 

@@ -9,9 +9,9 @@ from threading import Barrier, Event
 import pytest
 
 from forebay import Forebay, Retry, RetryPolicy, current_job
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobId, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import OutcomeKind, decide
 from tests.worker.support import DEADLINE, eventually, no_thread_stays

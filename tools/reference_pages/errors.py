@@ -11,7 +11,7 @@ import forebay
 from forebay import errors
 from forebay.cli.errors import status_of
 from forebay.errors import ForebayError
-from forebay.service.problems import INTERNAL, kind_of
+from forebay.service.problem_details import INTERNAL, kind_of
 from tools.reference_pages.writing import code, prose, table
 
 HEAD: Final = """# Errors

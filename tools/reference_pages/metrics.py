@@ -11,8 +11,8 @@ from forebay.clock import SystemClock
 from forebay.domain.alert import ALERT_METRICS
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.histogram import Histogram
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
+from forebay.domain.job_history import EventKind
 from forebay.domain.metrics import RETENTION_MS, TaskStats
 from forebay.domain.query import Counts
 from forebay.domain.time_series import METRICS, SeriesSpan

@@ -1,4 +1,4 @@
-/** What is wrong, by which rules, and who is told. */
+/** Alerts, alert rules and notification channels. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -25,7 +25,7 @@ export function fitting(alerts: AlertView[], rule: string | undefined, text: str
   const wanted = text?.toLowerCase() ?? "";
   return alerts.filter((one) => (!rule || one.rule === rule) && `${one.message} ${one.source}`.toLowerCase().includes(wanted));
 }
-// Rules are looked at so often; alerts come without any job that has changed.
+// Interval of evaluation; an alert may come without a change of any job.
 const LOOK_MS = 10_000;
 
 export function Alerts() {
@@ -47,7 +47,7 @@ export function Alerts() {
     found.reload();
   };
   return (
-    <Page title="Alerts" sub="What is wrong, by which rules, and who is told">
+    <Page title="Alerts" sub="Alerts, rules and notification channels">
       <Panel>
         <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
           <Field label="Show">

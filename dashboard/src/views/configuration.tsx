@@ -79,7 +79,7 @@ function Throttled({ limit }: { limit: LimitUsageView }) {
 function Limits() {
   const found = useLoad<LimitList>(() => get("/v1/limits"), []);
   useEffect(() => {
-    // Tokens come back with time, and no event tells of that.
+    // Token buckets refill with time, without an event.
     const timer = setInterval(found.reload, LOOK_MS);
     return () => clearInterval(timer);
   }, []);
@@ -117,10 +117,10 @@ function LimitEditor({ limit, close }: { limit: Partial<LimitView>; close: () =>
   const rate = useSignal(limit.rate ? String(limit.rate) : "");
   const per = useSignal(String(limit.per_seconds ?? 1));
   const burst = useSignal(limit.burst ? String(limit.burst) : "");
-  const told = (text: string) => (text ? Number(text) : null);
+  const numberOf = (text: string) => (text ? Number(text) : null);
   const save = async (event: Event) => {
     event.preventDefault();
-    const body = { scope: scope.value, concurrency: told(most.value), rate: told(rate.value), ...(rate.value ? { per_seconds: Number(per.value) || 1, burst: told(burst.value) } : {}) };
+    const body = { scope: scope.value, concurrency: numberOf(most.value), rate: numberOf(rate.value), ...(rate.value ? { per_seconds: Number(per.value) || 1, burst: numberOf(burst.value) } : {}) };
     if (await act(() => ask("PUT", "/v1/limits", body), "Saved; it holds from the next claim on.")) close();
   };
   return (

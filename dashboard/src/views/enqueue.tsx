@@ -1,4 +1,4 @@
-/** A job by hand, or a new one like an earlier one with other arguments. */
+/** Form to enqueue a job, or to replay one with other arguments. */
 
 import { useSignal } from "@preact/signals";
 import { enc, may, post } from "../api";
@@ -49,8 +49,8 @@ export function Enqueue({ close, like }: { close: () => void; like?: JobView }) 
   const submit = async (event: Event) => {
     event.preventDefault();
     if (list.wrong || named.wrong) return;
-    const said = isSame ? {} : { args: list.value, kwargs: named.value };
-    const body = { ...said, queue: queue.value, delay_seconds: Number(delay.value) || 0, ...(priority.value === "" ? {} : { priority: Number(priority.value) }) };
+    const changed = isSame ? {} : { args: list.value, kwargs: named.value };
+    const body = { ...changed, queue: queue.value, delay_seconds: Number(delay.value) || 0, ...(priority.value === "" ? {} : { priority: Number(priority.value) }) };
     const path = like ? `/v1/jobs/${enc(like.id)}/replay` : "/v1/jobs";
     let made = "";
     const isDone = await act(async () => {

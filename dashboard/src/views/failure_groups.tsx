@@ -1,4 +1,4 @@
-/** Dead letters by what they died of, and gradual revives, by which they come back in batches. */
+/** Failure groups of dead letters, and gradual revives. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -13,7 +13,7 @@ import type { FailureGroupList, FailureGroupView, JobFilter, GradualReviveList, 
 const NEWEST = 2_000;
 const GROUPS_SHOWN = 10;
 const REVIVES_SHOWN = 5;
-// To group is dear: errors are read for it. It is done again when the number of dead letters has changed, at most so often.
+// Grouping is expensive: it reads errors. It runs again when the number of dead letters has changed, at most this often.
 const LOOK_MS = 5_000;
 // A gradual revive is moved on every two seconds, and its counts change without any queue's.
 const REVIVE_POLL_MS = 2_000;
@@ -33,8 +33,8 @@ export function progressOf(gradualRevive: GradualReviveView): string {
   return [`${number(gradualRevive.revived)} revived`, ...endsOf(gradualRevive).map((one) => `${number(one.count)} ${one.word}`)].join(", ");
 }
 
-/** What is said about the dead letters that were looked at. */
-export function lookedAt(found: FailureGroupList): string {
+/** Summary of the dead letters that were scanned. */
+export function describeScanned(found: FailureGroupList): string {
   const groups = plural(found.groups.length + found.others, "group");
   return found.is_complete ? `${groups} of ${plural(found.jobs, "dead letter")}` : `${groups} among the newest ${number(found.jobs)}`;
 }
@@ -80,7 +80,7 @@ export function FailureGroups({ where, filters, queue, all }: Props) {
   return (
     <>
       <GradualRevives found={gradualRevives} names={names.current} />
-      {found.data?.jobs !== 0 && <Panel title="Failure groups" actions={found.data && <span class="muted">{lookedAt(found.data)}</span>}>
+      {found.data?.jobs !== 0 && <Panel title="Failure groups" actions={found.data && <span class="muted">{describeScanned(found.data)}</span>}>
         <Waiting error={found.error} isThere={!!found.data} />
         <ul class="groups" aria-label="Failure groups">
           {shown.map((one) => (

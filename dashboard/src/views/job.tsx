@@ -1,4 +1,4 @@
-/** One job: what it is, what happened to it, and what can be done about it. */
+/** One job: properties, timeline and actions. */
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -19,7 +19,7 @@ interface Step {
   detail: string;
 }
 
-/** All that is known to have happened to a job, the oldest first. */
+/** Timeline of a job, oldest first. */
 export function timeline(job: JobView): Step[] {
   const steps: Step[] = [{ at: job.created_at, kind: "", what: "enqueued", detail: job.parent_id ? `after ${job.parent_id}` : "" }];
   for (const one of job.attempts) {
@@ -29,8 +29,8 @@ export function timeline(job: JobView): Step[] {
   for (const one of job.events) {
     steps.push({ at: one.at, kind: ["refused", "swept", "force_cancelled", "expired"].includes(one.kind) ? "warn" : "", what: one.kind, detail: [one.detail, one.actor && `by ${one.actor}`].filter(Boolean).join(" ") });
   }
-  const told = new Set(job.attempts.map((one) => one.attempt));
-  if (job.started_at && !told.has(job.attempt)) steps.push({ at: job.started_at, kind: "now", what: `attempt ${job.attempt} started`, detail: job.worker ? `by ${job.worker}` : "" });
+  const known = new Set(job.attempts.map((one) => one.attempt));
+  if (job.started_at && !known.has(job.attempt)) steps.push({ at: job.started_at, kind: "now", what: `attempt ${job.attempt} started`, detail: job.worker ? `by ${job.worker}` : "" });
   if (job.finished_at) steps.push({ at: job.finished_at, kind: job.state === "completed" ? "good" : "bad", what: job.state, detail: job.state === "completed" ? "" : (job.reason ?? "") });
   return steps.sort((a, b) => Date.parse(a.at) - Date.parse(b.at));
 }
@@ -153,7 +153,7 @@ function JobActions({ job, reload, replay }: { job: JobView; reload: () => void;
   };
   const force = async () => {
     if (await confirm("Force-cancel this running job?", "It counts as cancelled at once. Its worker may still run it, and what it does then is not kept.", "Force cancel")) {
-      await action(() => post(`${path}/cancel`, { reason: "force-cancelled by hand", force: true }), "Job force-cancelled.");
+      await action(() => post(`${path}/cancel`, { reason: "force-cancelled in the dashboard", force: true }), "Job force-cancelled.");
     }
   };
   return (
@@ -162,7 +162,7 @@ function JobActions({ job, reload, replay }: { job: JobView; reload: () => void;
       {["scheduled", "retrying"].includes(job.state) && may("update_job", job.queue) && <Button onClick={() => void action(() => ask("PATCH", path, { delay_seconds: 0 }), "Job is due now.")}>Run now</Button>}
       {may("replay", job.queue) && <Button onClick={replay}>Edit and replay</Button>}
       {!job.is_final && may("cancel", job.queue) && (
-        <Button onClick={() => void action(() => post(`${path}/cancel`, { reason: "cancelled by hand" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
+        <Button onClick={() => void action(() => post(`${path}/cancel`, { reason: "cancelled in the dashboard" }), job.state === "running" ? "Asked to stop." : "Cancelled.", job.state === "running" ? undefined : () => post(`${path}/revive`, backOf(job, Date.now())).then(reload))}>Cancel</Button>
       )}
       {job.state === "running" && may("cancel", job.queue) && <Button kind="danger" onClick={() => void force()}>Force cancel</Button>}
       {job.state !== "running" && may("delete_job", job.queue) && <Button kind="danger" onClick={() => void remove()}>Delete</Button>}

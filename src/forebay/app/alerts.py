@@ -20,11 +20,11 @@ from forebay.domain.alert import (
     manual_alert,
 )
 from forebay.domain.alert_channel import MASK, Channel, MailChannel, TlsMode, WebhookChannel
-from forebay.domain.changes import changes_between
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.durations import Duration, duration_within
-from forebay.domain.history import Changes, Event
 from forebay.domain.job import DAY_MS
+from forebay.domain.job_history import Changes, Event
+from forebay.domain.operator_changes import changes_between
 from forebay.domain.query import check_limit
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
 from forebay.operations.alerts.evaluation import (
@@ -36,7 +36,7 @@ from forebay.operations.alerts.evaluation import (
 from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 
 T = TypeVar("T")
 MAX_RULES: Final = 100

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, 
 
 from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, make_execution_policy
-from forebay.app.handle import JobHandle
 from forebay.app.hooks import Hook, Hooks, Listener, register
 from forebay.app.job_builder import JobBuilder
-from forebay.app.options import CallOptions, TaskOptions, check_names, make_template, merge_options
+from forebay.app.job_handle import JobHandle
+from forebay.app.job_options import CallOptions, TaskOptions, check_names, make_template, merge_options
 from forebay.app.queue_admin import QueueAdmin
 from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from forebay.app.alerts import Alerts
+    from forebay.app.chain_and_group import Step
     from forebay.app.consumer import Consumer
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
-    from forebay.app.workflow_steps import Step
-    from forebay.domain.delivery import DeliveryPolicy
+    from forebay.domain.alert_delivery_policy import DeliveryPolicy
     from forebay.domain.query import Counts, JobQuery, Page
-    from forebay.payload.blobs import Blobs
+    from forebay.payload.blob_stores import Blobs
     from forebay.payload.encryption import EncryptionKeys
     from forebay.stores.contract.engine import Engine
     from forebay.stores.contract.values import OnConflict
@@ -102,7 +102,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
             )
         self.delivery_policy: DeliveryPolicy | None = None
         if allow_webhooks_to or secrets_folder is not None:
-            from forebay.domain.delivery import parse_policy  # noqa: PLC0415 - as above
+            from forebay.domain.alert_delivery_policy import parse_policy  # noqa: PLC0415 - as above
 
             self.delivery_policy = parse_policy(allow_webhooks_to, secrets_folder)
         self._url, self._api_key = url, api_key  # for the supervisor of a worker process; both may be secrets
@@ -401,9 +401,9 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         """
         from random import random  # noqa: PLC0415 - like the next three, programs that only enqueue need none
 
-        from forebay.operations.bulk import sweep  # noqa: PLC0415
+        from forebay.operations.bulk_actions import sweep  # noqa: PLC0415
         from forebay.stores.contract.values import BATCH  # noqa: PLC0415
-        from forebay.stores.ids import new_worker_id  # noqa: PLC0415
+        from forebay.stores.job_ids import new_worker_id  # noqa: PLC0415
 
         sweeper, moved = new_worker_id(), 0
         # One batch each time this thread holds the store, so that other threads can enqueue in between.

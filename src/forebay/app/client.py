@@ -11,13 +11,13 @@ from threading import Lock, local
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from forebay.app.busy_retry import retry_busy, retry_busy_async
-from forebay.app.handle import JobHandle
-from forebay.app.offload import OffloadThread
-from forebay.app.read_batcher import ReadBatcher
+from forebay.app.job_handle import JobHandle
+from forebay.app.job_read_batcher import ReadBatcher
+from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
 from forebay.domain.dependencies import sort_topologically
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
-from forebay.domain.text import check_actor
+from forebay.domain.storable_text import check_actor
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import hold_lock, uninterrupted
 from forebay.operations.priority_inheritance import (
@@ -26,11 +26,11 @@ from forebay.operations.priority_inheritance import (
     inherit_priorities_in_batch,
     raise_ancestors,
 )
-from forebay.telemetry.host import host_name
+from forebay.telemetry.host_name import host_name
 
 if TYPE_CHECKING:
     from forebay.domain.dependencies import Edge
-    from forebay.domain.history import Timeline
+    from forebay.domain.job_history import Timeline
     from forebay.domain.progress import JobProgress
     from forebay.domain.query import Counts, JobQuery, Page
     from forebay.domain.settlement import Settlement

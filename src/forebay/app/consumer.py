@@ -26,8 +26,8 @@ from forebay.domain.job import (
     check_integer,
     check_queue_name,
 )
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -39,7 +39,7 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.progress import ProgressUpdate
-from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
@@ -57,7 +57,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.ids import new_worker_id
+from forebay.stores.job_ids import new_worker_id
 from forebay.telemetry.observers import Observers, SettledAttempt
 
 MAX_CLAIM: Final = 10_000

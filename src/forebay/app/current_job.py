@@ -6,7 +6,7 @@ from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from forebay.app.context import JobContext
+    from forebay.app.job_context import JobContext
 
 _current: ContextVar[JobContext] = ContextVar("forebay_job")
 

@@ -15,7 +15,7 @@ from forebay.domain.gradual_revive import MAX_BATCH, MIN_EVERY_MS, GradualRevive
 from forebay.domain.job import DAY_MS
 from forebay.domain.query import JobQuery
 from forebay.interrupts import check_between_calls, uninterrupted
-from forebay.operations.bulk import purge, revive_matching
+from forebay.operations.bulk_actions import purge, revive_matching
 from forebay.operations.failure_groups import failure_groups, restrict_to_dead
 from forebay.operations.gradual_revive import (
     find_gradual_revive,

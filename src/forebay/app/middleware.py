@@ -10,10 +10,10 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final, TypeAlias
 
-from forebay.app.context import JobContext
 from forebay.app.current_job import current_job
+from forebay.app.job_context import JobContext
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import JsonFormatter, job_fields
+from forebay.telemetry.log_setup import JsonFormatter, job_fields
 
 # Takes the context of a job; returns a context manager that is entered before the call and left after it.
 Middleware: TypeAlias = Callable[[JobContext], AbstractContextManager[Any]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.app.handle import decode_final_result
+from forebay.app.job_handle import decode_final_result
 from forebay.domain.job import Job, JobId
 from forebay.errors import JobCancelled, JobFailed, JobNotFound
 

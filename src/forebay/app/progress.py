@@ -11,7 +11,7 @@ from typing import Final
 from forebay.clock import SystemClock
 from forebay.domain.job import Job
 from forebay.domain.progress import MAX_LEVEL, MAX_LINE, LogLine, Progress
-from forebay.domain.text import clean_text
+from forebay.domain.storable_text import clean_text
 from forebay.errors import InvalidJob, LeaseLost
 
 _CLOCK: Final = SystemClock()

@@ -70,5 +70,5 @@ class Registry:
 
 
 def _describe_location(task: Task[..., Any], name: str) -> str:
-    place = f"{task.func.__module__}.{task.func.__qualname__}"
-    return place if task.name == name else f"{place} (an alias of {task.name!r})"
+    location = f"{task.func.__module__}.{task.func.__qualname__}"
+    return location if task.name == name else f"{location} (an alias of {task.name!r})"

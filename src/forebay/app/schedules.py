@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar, Unpack
 from msgspec.structs import replace
 
 from forebay.app.client import Client
-from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions
+from forebay.app.job_handle import JobHandle
+from forebay.app.job_options import CallOptions
 from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions, make_definition, timing_fields
 from forebay.app.task import Task

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, check_timeout_order
-from forebay.app.handle import JobHandle
-from forebay.app.options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
+from forebay.app.job_handle import JobHandle
+from forebay.app.job_options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
 from forebay.errors import ConfigError, PayloadError
 from forebay.payload.codec import encode_call

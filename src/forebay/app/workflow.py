@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.handle import JobHandle, PollBackoff
-from forebay.app.options import OnFailureName
-from forebay.app.workflow_steps import Chain, Group, Step, check_steps, parse_on_failure
+from forebay.app.chain_and_group import Chain, Group, Step, check_steps, parse_on_failure
+from forebay.app.job_handle import JobHandle, PollBackoff
+from forebay.app.job_options import OnFailureName
 from forebay.domain.dependencies import MAX_WORKFLOW, sort_parents_first
 from forebay.domain.durations import Duration
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import InvalidJob
 
 if TYPE_CHECKING:

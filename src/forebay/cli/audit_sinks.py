@@ -15,7 +15,7 @@ import msgspec
 
 from forebay.cli.json_format import chain_json, iso_instant
 from forebay.cli.redaction import redact_data
-from forebay.domain.audit_chain import ChainLine, ChainLink
+from forebay.domain.audit_hash_chain import ChainLine, ChainLink
 from forebay.errors import ConfigError, ForebayError
 
 TIMEOUT_SECONDS: Final = 10.0

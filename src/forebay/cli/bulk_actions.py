@@ -9,14 +9,14 @@ from typing import Final
 import click
 
 from forebay.cli.errors import ExitStatus
-from forebay.cli.filters import Filter, resolve_ids, restrict_states
+from forebay.cli.job_filters import Filter, resolve_ids, restrict_states
 from forebay.cli.json_format import action_result_json
 from forebay.cli.output import Output, confirm, format_job_count, print_table, progress_bar
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.operations.search import count_jobs
+from forebay.operations.job_search import count_jobs
 from forebay.stores.contract.values import BATCH, ActionResult
 
 Progress = Callable[[int], None]
@@ -107,8 +107,8 @@ def run_on_matching(
             f"{action.verb.capitalize()} {format_job_count(count, is_exact=is_exact)} in {session.name}?",
             yes=yes,
         )
-        with progress_bar(action.past, count) as tell:
-            done = action.apply_to_all(restricted, tell)
+        with progress_bar(action.past, count) as report_progress:
+            done = action.apply_to_all(restricted, report_progress)
     out.print_message(done, action.summary(done))
 
 
@@ -118,10 +118,10 @@ def _run_on_ids(
     if action.confirms_ids:
         confirm(f"{action.verb.capitalize()} {format_job_count(len(ids))} in {session.name}?", yes=yes)
     results: list[ActionResult] = []
-    with progress_bar(action.past, len(ids)) as tell:
+    with progress_bar(action.past, len(ids)) as report_progress:
         for start in range(0, len(ids), BATCH):
             results += action.apply_to_ids(ids[start : start + BATCH])
-            tell(len(results))
+            report_progress(len(results))
     if len(results) == 1:
         results[0].check()
     _report(out, action, results)

@@ -9,19 +9,19 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.audit_chain import ChainLine
+from forebay.domain.audit_hash_chain import ChainLine
 from forebay.domain.backpressure import Throughput
 from forebay.domain.failure_group import FailureGroup
 from forebay.domain.gradual_revive import GradualRevive
-from forebay.domain.history import Attempt, Event, Timeline
 from forebay.domain.job import Job, JobSummary
+from forebay.domain.job_history import Attempt, Event, Timeline
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule, ScheduleRun
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import PayloadError
-from forebay.operations.timeline import timeline_lines
+from forebay.operations.job_timeline import timeline_lines
 from forebay.payload.codec import decode_call, decode_result
 from forebay.payload.masking import mask
 from forebay.stores.contract.values import ActionResult

@@ -16,7 +16,7 @@ COMMANDS = {
         "forebay.cli.dev.command:dev",
         "Run a worker, the service and its dashboard in one terminal, for development.",
     ),
-    "worker": ("forebay.cli.commands.worker:worker", "Run the jobs of an app until a stop signal."),
+    "worker": ("forebay.cli.commands.run_worker:worker", "Run the jobs of an app until a stop signal."),
     "enqueue": ("forebay.cli.commands.enqueue:enqueue", "Enqueue a job."),
     "jobs": ("forebay.cli.commands.jobs:jobs", "List, show, cancel, revive, delete, search and await jobs."),
     "queues": (
@@ -31,19 +31,19 @@ COMMANDS = {
         "forebay.cli.commands.schedules:schedules",
         "List, show, add, pause, fire and remove schedules.",
     ),
-    "scheduler": ("forebay.cli.commands.scheduler:scheduler", "Fire schedules until a stop signal."),
+    "scheduler": ("forebay.cli.commands.run_scheduler:scheduler", "Fire schedules until a stop signal."),
     "outbox": ("forebay.cli.commands.outbox:outbox", "Relay jobs from an outbox table to the store."),
     "server": (
-        "forebay.cli.commands.server:server",
+        "forebay.cli.commands.run_server:server",
         "Serve jobs over HTTP and gRPC until a stop signal.",
     ),
-    "dead": ("forebay.cli.commands.dead:dead", "List, show, revive and purge dead letters."),
+    "dead": ("forebay.cli.commands.dead_letters:dead", "List, show, revive and purge dead letters."),
     "gradual-revives": (
         "forebay.cli.commands.gradual_revives:gradual_revives",
         "Revive dead letters in growing batches while they succeed.",
     ),
     "workers": (
-        "forebay.cli.commands.workers:workers",
+        "forebay.cli.commands.worker_admin:workers",
         "List, inspect, pause, resume and stop workers.",
     ),
     "stats": (
@@ -60,16 +60,16 @@ COMMANDS = {
         "forebay.cli.commands.alerts:alerts",
         "List and acknowledge alerts, and edit their rules and channels.",
     ),
-    "keys": ("forebay.cli.commands.keys:keys", "Create, list, rotate and revoke API keys."),
-    "sessions": ("forebay.cli.commands.sessions:sessions", "List and revoke logins to the dashboard."),
+    "keys": ("forebay.cli.commands.api_keys:keys", "Create, list, rotate and revoke API keys."),
+    "sessions": ("forebay.cli.commands.login_sessions:sessions", "List and revoke logins to the dashboard."),
     "audit": ("forebay.cli.commands.audit:audit", "Show the audit log, newest first."),
     "sweep": (
-        "forebay.cli.commands.sweep:sweep",
+        "forebay.cli.commands.sweep_leases:sweep",
         "Settle attempts whose worker is dead or whose lease has expired.",
     ),
     "migrate": ("forebay.cli.commands.migrate:migrate", "Create the store or migrate its schema."),
     "move": (
-        "forebay.cli.commands.move:move",
+        "forebay.cli.commands.move_store:move",
         "Move jobs, schedules, limits, keys and settings to another store.",
     ),
     "import": (

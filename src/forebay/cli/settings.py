@@ -18,9 +18,9 @@ import msgspec
 
 from forebay.cli.suggestions import suggest
 from forebay.domain.alert_channel import SECRET_VARIABLE_PREFIX
-from forebay.domain.text import check_actor
+from forebay.domain.storable_text import check_actor
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import LogFormat
+from forebay.telemetry.log_setup import LogFormat
 
 PREFIX: Final = "FOREBAY_"
 DEFAULT_URL: Final = "sqlite:///forebay.db"
@@ -92,8 +92,8 @@ class Settings:
         The source nearer to the command wins; in the same source the URL wins.
         """
         named = [
-            (self.found[name].rank, place, name)
-            for place, name in enumerate(("url", "app"))
+            (self.found[name].rank, position, name)
+            for position, name in enumerate(("url", "app"))
             if name in self.found
         ]
         if not named:

@@ -18,16 +18,16 @@ import msgspec
 
 from forebay.app.app import Forebay
 from forebay.app.middleware import add_job_fields_to_logs
+from forebay.cli.alert_delivery_options import delivery_policy
 from forebay.cli.app_loader import load_app
-from forebay.cli.delivery_options import delivery_policy
 from forebay.cli.suggestions import suggest
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
 from forebay.errors import ConfigError, ForebayError, StoreUnavailable, WorkersDied
-from forebay.worker.control import SignalPause
-from forebay.worker.inbox import WakeSignal
+from forebay.worker.command_execution import SignalPause
+from forebay.worker.coordinator_inbox import WakeSignal
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.parent_death import die_with
-from forebay.worker.recycler import MAX_ABANDONED, ProcessLimits
+from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervisor.channel import TO_WORKER, Channel
 from forebay.worker.supervisor.supervised_renewal import SupervisorLink
@@ -226,7 +226,7 @@ class SignalHandler:
             # signal to this process alone leaves a gap that the supervisor fills.
             self._worker.retire("it was told to stop by SIGTERM", self._drain, REPLACE_SECONDS)
         else:
-            self._worker.ask_to_stop(self._drain)
+            self._worker.request_stop(self._drain)
 
     def _set_deadline(self, seconds: float) -> None:
         rest = INTERRUPT_SECONDS + CLOSING_SECONDS

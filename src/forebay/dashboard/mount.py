@@ -25,6 +25,7 @@ from forebay.app.app import Forebay
 from forebay.dashboard.static_files import Receive, Scope, Send, StaticFiles, is_page
 from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
 from forebay.service.auth import KeyAuthenticator, OpenAccess
+from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.service.http.app import http_app
 from forebay.service.http.auth import refuse
 from forebay.service.http.embedded_auth import (
@@ -36,7 +37,6 @@ from forebay.service.http.embedded_auth import (
 )
 from forebay.service.loopback import is_loopback
 from forebay.service.mount_scope import local_scope
-from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.service import Service
 
 __all__ = ["Dashboard", "EmbeddedUser"]

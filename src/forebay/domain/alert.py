@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from forebay.domain.alert_condition import Condition, parse_condition
 from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
+from forebay.domain.job_states import JobState
 from forebay.domain.json_depth import MAX_DEPTH, is_deeper
-from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
 from forebay.domain.time_series import METRICS
 from forebay.errors import ConfigError, InvalidJob
@@ -39,16 +39,16 @@ _CURRENT_METRICS: Final[Mapping[str, str]] = {
     },
     "dead_letters": "jobs among the dead letters now",
     "queue_depth": "jobs that are pending now, the same as `pending`",
-    "queue_fill": "pending jobs as a share of the queue's max_length; of the fullest queue",
+    "queue_used_ratio": "pending jobs over the queue's max_length; of the fullest queue",
     "workers": "workers that are alive, of a queue those that serve it",
     "consumers": "active consumers: workers, loops of programs, clients that claim over HTTP or gRPC",
-    "workers_healthy": "the share of the workers on the list that are alive, and not stuck, worn or overdue",
+    "workers_healthy_ratio": "healthy workers over all listed ones; a stuck or overdue one is not healthy",
     "enqueued": "jobs that came in the window",
     "late_schedules": "schedules that have been due for a minute and were not fired, up to 100",
     "store_memory": "bytes that a store keeps in memory (Redis)",
-    "store_memory_share": "the same as a share of what its server may take, or its machine has",
-    "store_evictions": "keys that the server has thrown away since the last look, ten seconds ago (Redis)",
-    "store_connections_share": "the share of the server's connections that are taken (PostgreSQL, Redis)",
+    "store_memory_used_ratio": "the same over the memory that its server may take, or its machine has",
+    "store_evictions": "keys that the server has evicted in the last ten seconds (Redis)",
+    "store_connections_used_ratio": "open connections over the maximum of the server (PostgreSQL, Redis)",
     SKEW: "difference between the clock of the evaluating process and the store's, as a positive number",
 }
 # Values of the jobs of a window: of all, of a queue, of a task.
@@ -58,8 +58,8 @@ _WINDOW_METRICS: Final[Mapping[str, str]] = {
     },
     "timeouts": "attempts that failed in the window because they took too long",
     "completed_per_second": "completed jobs a second, in the window",
-    "usual_completed_per_second": "the same, over the last day",
-    "usual_run_p99_ms": "what 99 of 100 runs stayed within, over the last day",
+    "baseline_completed_per_second": "the same, over the last day",
+    "baseline_run_p99_ms": "99th percentile of the run times of the last day",
 }
 ALERT_METRICS: Final[Mapping[str, str]] = {**_WINDOW_METRICS, **_CURRENT_METRICS}
 

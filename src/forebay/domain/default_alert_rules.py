@@ -22,7 +22,7 @@ DEFAULT_ALERT_RULES: Final = {
             window_ms=MINUTE,
         ),
         AlertRule(
-            id="dead-letters-grow",
+            id="dead-letters-surge",
             name="More than ten dead letters in a minute",
             severity=Severity.CRITICAL,
             condition="dead > 10",
@@ -39,22 +39,22 @@ DEFAULT_ALERT_RULES: Final = {
             hold_for_ms=MINUTE,
         ),
         AlertRule(
-            id="queue-deep",
+            id="queue-depth",
             name="More than 1,000 jobs wait",
             condition="queue_depth > 1000",
             per=AlertScope.QUEUE,
         ),
         AlertRule(
-            id="queue-filling",
-            name="A queue is nearly full",
-            condition="queue_fill > 0.8",
+            id="queue-full",
+            name="A queue stays full and refuses jobs",
+            condition="queue_used_ratio >= 1",
+            hold_for_ms=MINUTE,
             per=AlertScope.QUEUE,
         ),
         AlertRule(
-            id="queue-full",
-            name="A queue stays full and refuses jobs",
-            condition="queue_fill >= 1",
-            hold_for_ms=MINUTE,
+            id="queue-nearly-full",
+            name="A queue is nearly full",
+            condition="queue_used_ratio > 0.8",
             per=AlertScope.QUEUE,
         ),
         AlertRule(
@@ -66,23 +66,23 @@ DEFAULT_ALERT_RULES: Final = {
             per=AlertScope.QUEUE,
         ),
         AlertRule(
-            id="runs-slow",
-            name="Jobs take twice as long as usual",
-            # Runs of a few milliseconds double for reasons that are not worth an alert.
-            condition="completed >= 20 and run_p99_ms > 2 * usual_run_p99_ms and run_p99_ms > 100",
-            per=AlertScope.TASK,
-        ),
-        AlertRule(
             id="schedules-late",
             name="Schedules are not fired in time",
             condition="late_schedules > 0",
             window_ms=HOUR,
         ),
         AlertRule(
+            id="slow-runs",
+            name="Jobs take twice as long as usual",
+            # Runs of a few milliseconds double for reasons that are not worth an alert.
+            condition="completed >= 20 and run_p99_ms > 2 * baseline_run_p99_ms and run_p99_ms > 100",
+            per=AlertScope.TASK,
+        ),
+        AlertRule(
             id="store-connections",
             name="The store has hardly any connection left",
             severity=Severity.CRITICAL,
-            condition="store_connections_share >= 0.95",
+            condition="store_connections_used_ratio >= 0.95",
         ),
         AlertRule(
             id="store-evictions",
@@ -98,10 +98,10 @@ DEFAULT_ALERT_RULES: Final = {
         AlertRule(
             id="store-memory",
             name="The memory of the store is nearly full",
-            condition="store_memory_share > 0.85",
+            condition="store_memory_used_ratio > 0.85",
         ),
         AlertRule(
-            id="tasks-fail",
+            id="task-error-rate",
             name="A task fails often",
             condition="error_rate > 0.05 and failed >= 5",
             per=AlertScope.TASK,
@@ -109,7 +109,7 @@ DEFAULT_ALERT_RULES: Final = {
         AlertRule(
             id="throughput-low",
             name="Far fewer jobs are done than usual",
-            condition="pending > 0 and completed_per_second < 0.1 * usual_completed_per_second",
+            condition="pending > 0 and completed_per_second < 0.1 * baseline_completed_per_second",
             hold_for_ms=5 * MINUTE,
         ),
         AlertRule(
@@ -119,7 +119,7 @@ DEFAULT_ALERT_RULES: Final = {
             per=AlertScope.TASK,
         ),
         AlertRule(
-            id="waits-uneven",
+            id="wait-time-skew",
             name="Some jobs wait far longer than others",
             condition="wait_p99_ms > 10 * wait_p50_ms and wait_p99_ms > 1000",
             per=AlertScope.QUEUE,
@@ -127,7 +127,7 @@ DEFAULT_ALERT_RULES: Final = {
         AlertRule(
             id="workers-unhealthy",
             name="Fewer than 80 % of the workers are well",
-            condition="workers_healthy < 0.8",
+            condition="workers_healthy_ratio < 0.8",
             hold_for_ms=MINUTE,
         ),
     )

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob
@@ -117,8 +117,8 @@ def parent_reason(event: DependencyEvent, parent: JobId) -> str:
     """Return the reason of a child that ended because of a parent."""
     if event is DependencyEvent.CANCEL:
         return f"cancelled with {parent}, which it depends on"
-    ending = "was deleted" if event is DependencyEvent.DELETED else f"is {event}"
-    return f"{parent}, which it depends on, {ending}"
+    event_text = "was deleted" if event is DependencyEvent.DELETED else f"is {event}"
+    return f"{parent}, which it depends on, {event_text}"
 
 
 def redact_parent(reason: str) -> str:

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.fingerprint import FINGERPRINT, fingerprint, frames_of, normalize_reason
+from forebay.domain.failure_fingerprint import FINGERPRINT, fingerprint, frames_of, normalize_reason
 from forebay.domain.job import JobId, JobSummary
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobStateInfo
 from forebay.errors import ConfigError
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from forebay.domain.failure_group import check_group
 from forebay.domain.job import DAY_MS, JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery, JobStateInfo
 from forebay.errors import ConfigError, IllegalTransition
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias
 import msgspec
 from msgspec.structs import force_setattr
 
+from forebay.domain.job_states import JobState, Status, is_final, status_of
 from forebay.domain.json_depth import MAX_DEPTH, is_deeper
-from forebay.domain.lifecycle import JobState, Status, is_final, status_of
-from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.errors import InvalidJob, PayloadError
 
 JobId = NewType("JobId", str)

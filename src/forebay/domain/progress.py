@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.job import QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.text import clean_text
+from forebay.domain.storable_text import clean_text
 from forebay.errors import InvalidJob
 
 MAX_LINES: Final = 200

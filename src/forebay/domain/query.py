@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from forebay.domain.job import Job, JobId, JobSummary, Json, PastError, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError
 
 MAX_PAGE: Final = 1_000

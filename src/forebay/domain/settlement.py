@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import narrow_scopes, scopes_of
 from forebay.domain.outcome import (
     AttemptError,
@@ -23,7 +23,7 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
-from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.retry_policy import MAX_DELAY_MS
 
 MAX_REASON: Final = 1_000
 

@@ -8,9 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import Edge
-from forebay.domain.history import Attempt, Event, EventKind
 from forebay.domain.job import Job, JobId, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Attempt, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import JobProgress
 from forebay.errors import IllegalTransition
 
@@ -18,7 +18,7 @@ from forebay.errors import IllegalTransition
 _OWN: Final = ("seq", "rank", "age_capped", "lane", "lease_expires_at", "unique_key")
 # Fields that never change, whatever updates, runs and revives a job has.
 _STAYS: Final = ("id", "task", "payload")
-_WORDS: Final = 8  # bytes of a fingerprint
+_FINGERPRINT_BYTES: Final = 8  # bytes of a fingerprint
 
 
 class JobExport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ def fingerprint(job: Job, *, with_end: bool = False) -> int:
 
     names = [name for name in job.__struct_fields__ if name not in _OWN] if with_end else _STAYS
     packed = msgspec.msgpack.encode({name: getattr(job, name) for name in names}, order="deterministic")
-    return int.from_bytes(blake2b(packed, digest_size=_WORDS).digest())
+    return int.from_bytes(blake2b(packed, digest_size=_FINGERPRINT_BYTES).digest())
 
 
 class MoveResult(msgspec.Struct, frozen=True, kw_only=True):

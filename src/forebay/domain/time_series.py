@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from forebay.domain.job import DAY_MS, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import (
     HOUR,
     MINUTE,
@@ -94,7 +94,7 @@ METRICS: Final[Mapping[str, SeriesMetric]] = {
         for state in JobState
         if state not in (JobState.COMPLETED, JobState.DEAD, JobState.CANCELLED)
     },
-    "most_pending": SeriesMetric("jobs", lambda span: span.pending_peak),
+    "pending_peak": SeriesMetric("jobs", lambda span: span.pending_peak),
     "dead_letters": SeriesMetric("jobs", partial(_jobs, "dead")),
     "dead_letters_growth": SeriesMetric("jobs", lambda span: span.dead_letters_growth),
 }

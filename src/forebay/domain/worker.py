@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from forebay.domain.job import JobId, QueueName, WorkerId
-from forebay.domain.text import clean_text, truncate_bytes
+from forebay.domain.storable_text import clean_text, truncate_bytes
 
 DEFAULT_HEARTBEAT_MS: Final = 10_000
 MIN_HEARTBEAT_MS: Final = 5_000

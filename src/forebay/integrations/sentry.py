@@ -19,7 +19,7 @@ import sentry_sdk
 from sentry_sdk import Scope
 
 from forebay.app.app import Forebay
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.domain.job import Job
 from forebay.domain.outcome import AttemptError
 from forebay.errors import JobCancelled, JobSignal, LeaseLost

@@ -18,7 +18,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
 if TYPE_CHECKING:
-    from forebay.domain.delivery import DeliveryPolicy
+    from forebay.domain.alert_delivery_policy import DeliveryPolicy
 
 # Longer than any delivery takes: a delivery under way is not claimed a second time.
 LEASE_SECONDS: Final = 120.0

@@ -10,19 +10,19 @@ from forebay.app.hooks import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import WorkerId
 from forebay.maintenance.alert_evaluator import AlertEvaluator
+from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.gradual_reviver import GradualReviver
+from forebay.maintenance.lease_sweeper import OnSettled, Sweeper
 from forebay.maintenance.metrics_rollup import MetricsRollup
-from forebay.maintenance.promoter import Promoter
 from forebay.maintenance.pruner import Pruner
-from forebay.maintenance.rescorer import Rescorer
+from forebay.maintenance.rank_rescorer import Rescorer
 from forebay.maintenance.schedule_enqueuer import ScheduleEnqueuer
-from forebay.maintenance.sweeper import OnSettled, Sweeper
 from forebay.maintenance.unserved_queue_warner import UnservedQueueWarner
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.engine import Engine
 
 if TYPE_CHECKING:
-    from forebay.domain.delivery import DeliveryPolicy
+    from forebay.domain.alert_delivery_policy import DeliveryPolicy
 
 
 def standard_tasks(  # noqa: PLR0913 - each is a setting of a process for its maintenance

@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.audit_chain import START, ChainLine, ChainLink, find_flaw
-from forebay.domain.history import AUDIT_RETENTION_MS
+from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, find_flaw
 from forebay.domain.job import DAY_MS
+from forebay.domain.job_history import AUDIT_RETENTION_MS
 from forebay.domain.query import MAX_PAGE
 from forebay.stores.contract.reader import Reader
 

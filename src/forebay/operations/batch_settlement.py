@@ -16,7 +16,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
-from forebay.telemetry.logs import lease_fields
+from forebay.telemetry.log_setup import lease_fields
 
 Fallback = Callable[[Settlement, Exception], Settlement]
 

@@ -31,19 +31,19 @@ from forebay.domain.gradual_revive import (
     evaluate_batch,
     is_still_dead,
 )
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.query import MAX_PAGE, JobQuery, JobStateInfo
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreUnavailable
 from forebay.operations.failure_groups import STATES_BATCH, filter_by_group, load_states, restrict_to_dead
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ENDED_SINCE
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 
 KIND: Final = "gradual_revive"
-KEPT_FINISHED: Final = 50  # the list is read every few seconds
+MAX_FINISHED_REVIVES: Final = 50  # the list is read every few seconds
 MAX_OPEN: Final = 50
 MAX_TRIES: Final = 20
 
@@ -120,7 +120,7 @@ def start_gradual_revive(
     _check_no_overlap(revive, known)
     changes = {"group": (None, group), "plan": (None, msgspec.to_builtins(revive.plan))}
     _save(store, revive, 0, _event(revive, "started", changes, actor))
-    for old in [finished for finished in known if not finished.is_open][KEPT_FINISHED - 1 :]:
+    for old in [finished for finished in known if not finished.is_open][MAX_FINISHED_REVIVES - 1 :]:
         # It may have been resumed since it was read.
         if not any(current.is_open for current in _load_named(reader, old.name)):
             store.drop_document(KIND, old.name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from forebay.domain.dependencies import EdgeState, inherit_priorities
 from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName
-from forebay.domain.lifecycle import WAITING
+from forebay.domain.job_states import WAITING
 from forebay.domain.queue import Queue
 from forebay.errors import InvalidJob
 

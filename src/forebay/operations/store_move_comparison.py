@@ -7,7 +7,7 @@ from typing import Final
 from forebay.domain.job import Job, JobId
 from forebay.domain.store_move import MoveComparison, fingerprint
 from forebay.errors import IllegalTransition
-from forebay.payload.blobs import Blobs, blob_name
+from forebay.payload.blob_stores import Blobs, blob_name
 from forebay.payload.pipeline import blob_of
 from forebay.payload.store_move_log import CopiedIds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from forebay.domain.job import Job, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.worker import HeartbeatStatus
 from forebay.stores.contract.reader import Reader

@@ -324,7 +324,7 @@ def check_new_payload(data: bytes, job_id: str | None) -> None:
     text = (parse_frame(data) or ({}, b""))[0].get("blob")
     if text is None:
         return
-    from forebay.payload.blobs import blob_name  # noqa: PLC0415 - few programs have a blob store
+    from forebay.payload.blob_stores import blob_name  # noqa: PLC0415 - few programs have a blob store
 
     name = blob_name(text)
     if name is None or (name.job, name.kind) != (job_id, "payload"):

@@ -17,7 +17,7 @@ from forebay.errors import ConfigError, CorruptPayload
 from forebay.payload.codec import frame
 
 if TYPE_CHECKING:
-    from forebay.payload.xaes import Xaes
+    from forebay.payload.xaes_gcm import Xaes
 
 KEY_BYTES: Final = 32
 ALGORITHM: Final = "xaes"
@@ -116,7 +116,7 @@ def _associated_data(context: str, fields: Mapping[str, str]) -> bytes:
 
 def _load_cipher() -> type[Xaes]:
     try:
-        from forebay.payload.xaes import Xaes  # noqa: PLC0415 - as above
+        from forebay.payload.xaes_gcm import Xaes  # noqa: PLC0415 - as above
     except ModuleNotFoundError as exc:
         raise ConfigError("encryption needs cryptography: pip install 'forebay[crypto]'") from exc
     return Xaes

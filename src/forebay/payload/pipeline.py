@@ -18,12 +18,12 @@ from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
 from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
-from forebay.payload.blobs import BlobName, Blobs, blob_name
+from forebay.payload.blob_stores import BlobName, Blobs, blob_name
 from forebay.payload.codec import check_new_payload, check_queue, frame, parse_frame, unreadable_marker
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 
 MAX_INLINE: Final = 262_144
 BLOB_CACHE_SIZE: Final = 16  # in memory: a waiting client reads its job four times a second

@@ -12,7 +12,7 @@ from forebay.domain.document import Document
 from forebay.domain.job import QueueName
 from forebay.domain.query import MAX_PAGE
 from forebay.domain.queue import QueueState
-from forebay.payload.blobs import ORPHAN_AGE_MS
+from forebay.payload.blob_stores import ORPHAN_AGE_MS
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 

@@ -14,15 +14,15 @@ from typing import Any, Final, TypeVar, cast
 from msgspec.structs import replace
 
 from forebay.domain.document import Document
-from forebay.domain.history import Timeline
 from forebay.domain.job import DAY_MS, Job, JobId, NewJob, WorkerId
+from forebay.domain.job_history import Timeline
 from forebay.domain.lease import Lease
 from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
-from forebay.payload.blobs import ORPHAN_AGE_MS, Blobs, FolderBlobs, blob_name
+from forebay.payload.blob_stores import ORPHAN_AGE_MS, Blobs, FolderBlobs, blob_name
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.pipeline import MAX_INLINE, PayloadPipeline, blob_of
 from forebay.payload.store_identity import StoreIdentity

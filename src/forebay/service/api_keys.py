@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import asdict
 
-from forebay.domain.access import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
+from forebay.domain.api_key import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
 from forebay.domain.document import Document
-from forebay.domain.history import Event, EventKind
+from forebay.domain.job_history import Event, EventKind
 from forebay.errors import ApiKeyNotFound, IllegalTransition, StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

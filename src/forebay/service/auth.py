@@ -24,13 +24,13 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from forebay.clock import Clock
-from forebay.domain.access import ApiKey, KeyState, Role
+from forebay.domain.api_key import ApiKey, KeyState, Role
 from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import StoredKey, all_keys, digest_of, parse_token, save_key
-from forebay.service.rate_limits import ClientRateLimiter, ClientUsage
-from forebay.service.sessions import SessionCache, ShownSession
+from forebay.service.browser_sessions import SessionCache, ShownSession
+from forebay.service.client_rate_limits import ClientRateLimiter, ClientUsage
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 

@@ -18,23 +18,23 @@ from urllib.parse import urlsplit
 import msgspec
 import uvicorn
 
-from forebay.domain.access import DEFAULT_QUOTA, Quota
-from forebay.domain.delivery import DeliveryPolicy
+from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.api_key import DEFAULT_QUOTA, Quota
 from forebay.domain.limits import Limit
-from forebay.domain.openid import OpenIdSettings
-from forebay.domain.session import SessionLimits
+from forebay.domain.login_session import SessionLimits
+from forebay.domain.openid_roles import OpenIdSettings
 from forebay.errors import ConfigError
 from forebay.service.auth import OPEN_RATE, Authenticator, KeyAuthenticator, OpenAccess
-from forebay.service.budgets import Budget
-from forebay.service.certificates import Certificates, ClientCertificate, make_reloading_context
+from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.connection_budgets import Budget
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.loopback import is_loopback
-from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.resources.logins import LoginSettings
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.service.service import Service
+from forebay.service.tls_certificates import Certificates, ClientCertificate, make_reloading_context
 from forebay.stores.contract.engine import Engine
 
 DEFAULT_PORT: Final = 8080

@@ -7,23 +7,23 @@ from functools import partial
 from random import random
 
 from forebay.clock import Clock, SystemClock
-from forebay.domain.delivery import DeliveryPolicy
+from forebay.domain.alert_delivery_policy import DeliveryPolicy
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
+from forebay.maintenance.lease_sweeper import LEASE_MS
 from forebay.maintenance.standard_tasks import standard_tasks
-from forebay.maintenance.sweeper import LEASE_MS
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.service.refusal_log import Refusals
 from forebay.service.resources.alerts import AlertResource
+from forebay.service.resources.api_keys import KeyResource
 from forebay.service.resources.audit import AuditResource
-from forebay.service.resources.claims import ClaimResource
 from forebay.service.resources.dead_letters import DeadLetterResource
 from forebay.service.resources.debug import DebugResource
 from forebay.service.resources.job_admin import JobAdminResource
+from forebay.service.resources.job_claims import ClaimResource
 from forebay.service.resources.job_reads import JobReads
 from forebay.service.resources.jobs import JobResource
-from forebay.service.resources.keys import KeyResource
 from forebay.service.resources.limits import LimitResource
 from forebay.service.resources.logins import Logins, LoginSettings
 from forebay.service.resources.metrics import MetricResource
@@ -33,11 +33,11 @@ from forebay.service.resources.workers import WorkerResource
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.event_feed import EventFeed
 from forebay.service.runtime.request_stats import RequestStats
-from forebay.service.runtime.store_check import StoreCheck
 from forebay.service.runtime.store_pool import StorePool
+from forebay.service.runtime.store_readiness import StoreCheck
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.stores.contract.engine import Engine
-from forebay.stores.ids import new_worker_id
+from forebay.stores.job_ids import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 
 

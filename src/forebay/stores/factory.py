@@ -202,9 +202,9 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     options = dict(_parse_options(url, parts, known=option_names("redis")))
     _check_redis_options(url, options)
     try:
-        from forebay.stores.redis.connection import ANSWER_SECONDS, MAX_KEPT, RedisAddress
+        from forebay.stores.redis.connection import ANSWER_SECONDS, MAX_FINISHED, RedisAddress
         from forebay.stores.redis.engine import RedisEngine
-        from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("redis"):
             raise
@@ -212,7 +212,7 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     namespace = options.pop("namespace", DEFAULT_NAMESPACE)
     tag(namespace)
     accepts_loss = options.pop("persistence", None) is not None
-    max_finished = int(options.pop("max_finished", MAX_KEPT))
+    max_finished = int(options.pop("max_finished", MAX_FINISHED))
     max_finished_bytes = int(options.pop("max_finished_bytes", 0))
     response_timeout = _parse_response_timeout(url, options.pop("response_timeout", None), ANSWER_SECONDS)
     query = f"?{urlencode(options, quote_via=quote)}" if options else ""
@@ -222,8 +222,8 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
             master=master,
             namespace=namespace,
             accepts_loss=accepts_loss,
-            max_kept=max_finished,
-            max_bytes_kept=max_finished_bytes,
+            max_finished=max_finished,
+            max_finished_bytes=max_finished_bytes,
             response_timeout=response_timeout,
         )
     )
@@ -280,8 +280,8 @@ def _check_tls_files(options: Mapping[str, str]) -> None:
 
 def _is_server(parts: SplitResult) -> bool:
     hosts = parts.netloc.rpartition("@")[2].split(",")
-    is_whole = "@" not in parts.path and ":" not in parts.path and not parts.fragment
-    return all(map(_HOST.fullmatch, hosts)) and is_whole
+    is_unambiguous = "@" not in parts.path and ":" not in parts.path and not parts.fragment
+    return all(map(_HOST.fullmatch, hosts)) and is_unambiguous
 
 
 def _check_server(url: str, parts: SplitResult) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from forebay.testing.clock import ManualClock
-from forebay.testing.faults import Fault, Killed, PlannedFaults
+from forebay.testing.fault_injection import Fault, Killed, PlannedFaults
+from forebay.testing.manual_clock import ManualClock
+from forebay.testing.store_urls import trial_url
 from forebay.testing.trial import Trial
-from forebay.testing.urls import trial_url
-from forebay.testing.worker import WorkerStep
+from forebay.testing.trial_worker import WorkerStep
 
 __all__ = ["Fault", "Killed", "ManualClock", "PlannedFaults", "Trial", "WorkerStep", "trial_url"]

@@ -9,7 +9,7 @@ from typing import Any
 from forebay.app.app import Forebay
 from forebay.app.task import Task
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.payload.codec import decode_call
 

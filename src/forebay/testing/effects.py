@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from forebay.app.current_job import current_job
 from forebay.domain.job import Job
-from forebay.testing.worker import WorkerStep
+from forebay.testing.trial_worker import WorkerStep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -102,8 +102,8 @@ class Effects:
         found = [crash for crash in self.crashes if job is None or crash.job.id == job.id]
         if not found:
             return "no worker has crashed with it"
-        told = ", ".join(
+        crash_text = ", ".join(
             f"after the step {str(crash.step)!r} of attempt {crash.job.attempt} of {crash.job.task}"
             for crash in found
         )
-        return f"a worker has crashed {told}"
+        return f"a worker has crashed {crash_text}"

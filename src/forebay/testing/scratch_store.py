@@ -9,13 +9,13 @@ import msgspec
 
 from forebay.app.schedules import all_schedules
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 from forebay.errors import ConfigError
-from forebay.operations.bulk import purge
+from forebay.operations.bulk_actions import purge
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

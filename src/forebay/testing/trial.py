@@ -17,20 +17,20 @@ from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
 from forebay.domain.durations import Duration, duration_ms
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.operations.bulk import sweep
+from forebay.operations.bulk_actions import sweep
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.ids import new_worker_id
+from forebay.stores.job_ids import new_worker_id
 from forebay.testing.assertions import describe_jobs, find_matching, load_jobs, task_name
-from forebay.testing.clock import ManualClock
 from forebay.testing.effects import Crash, Effects
-from forebay.testing.faults import FaultyStore, Killed, PlannedFaults, inject_faults
+from forebay.testing.fault_injection import FaultyStore, Killed, PlannedFaults, inject_faults
+from forebay.testing.manual_clock import ManualClock
 from forebay.testing.scratch_store import ScratchStore
-from forebay.testing.worker import TrialWorker, WorkerStep, run_coroutine
+from forebay.testing.trial_worker import TrialWorker, WorkerStep, run_coroutine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -211,9 +211,9 @@ class Trial:
             while True:
                 self._run_maintenance()
                 with self._open_worker() as worker:
-                    made = worker.work()
-                attempts, raised = attempts + made, raised or worker.raised
-                if not made:
+                    attempted = worker.work()
+                attempts, raised = attempts + attempted, raised or worker.raised
+                if not attempted:
                     break
         except Killed:
             pass

@@ -17,29 +17,29 @@ from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import OutcomeKind, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.maintenance.sweeper import LEASE_MS
+from forebay.maintenance.lease_sweeper import LEASE_MS
 from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
 from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
-from forebay.telemetry.logs import job_fields
+from forebay.telemetry.log_setup import job_fields
 from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
+from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
+from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.debug_log import log_claims, log_ends
 from forebay.worker.deferred_settlements import DeferredSettlements
-from forebay.worker.executors.protocol import Executors
+from forebay.worker.executors.executor_protocol import Executors
 from forebay.worker.idle_polling import IdlePolling
-from forebay.worker.inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.interrupter import Interrupter
-from forebay.worker.invoker import attempt_error
 from forebay.worker.metrics_reporter import MetricsReporter
 from forebay.worker.prefetch import PrefetchPolicy
+from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights
-from forebay.worker.recycler import MAX_ABANDONED
 from forebay.worker.slots import Assignment, Slots
-from forebay.worker.watchdog import Watchdog
+from forebay.worker.task_invoker import attempt_error
 
 START_WITHIN_SECONDS: Final = 1.0
 POLL_SECONDS: Final = LONGEST_SLEEP_SECONDS
@@ -159,10 +159,10 @@ class Coordinator:
         was_in_doubt = self._is_in_doubt
         if self._weight_refresher is not None:
             self._weight_refresher.refresh_if_due()
-        asked_at = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         answer = self._settle_and_claim()
         self._watchdog.mark_progress()
-        self._record_next_due(asked_at, answer.next_due_ms)
+        self._record_next_due(requested_at, answer.next_due_ms)
         try:
             # After the round trip: attempts that have ended here are settled before a sweep looks for ended
             # leases.
@@ -171,7 +171,7 @@ class Coordinator:
             # Last, and whatever the maintenance tasks have raised, since these jobs are ours now. A task may
             # hold the interpreter from its first line on and stop this thread wherever it is. In the middle
             # of a transaction that would lock a SQLite file for all processes, and here most ticks are over.
-            self._dispatch(answer.jobs, asked_at)
+            self._dispatch(answer.jobs, requested_at)
         self._recover_leases(answer.recovered)
         self._interrupter.cancel(answer.cancels)
         if deferred := self._deferred.due():
@@ -297,18 +297,18 @@ class Coordinator:
             self._metrics.on_swept(settled, (settled[0][0].lease_expires_at or 0) - LEASE_MS)
 
     def _return_unstarted(self) -> list[tuple[Assignment, Outcome]]:
-        """Hand back jobs that could not be started in time: another worker may have a free slot."""
+        """Return jobs to the queue that could not be started in time: another worker may have a free slot."""
         now = self._clock.monotonic()
-        late = _hand_back(
+        late = _return_outcomes(
             assignment for assignment in self._slots if assignment.claimed_at + START_WITHIN_SECONDS <= now
         )
         if late:
             self._prefetch.reset()
         return late
 
-    def hand_back(self) -> None:
-        """Hand back jobs that were claimed and not started; no failure is counted."""
-        self._unsettled += _hand_back(self._slots)
+    def return_unstarted(self) -> None:
+        """Return jobs to the queue that were claimed and not started; no failure is counted."""
+        self._unsettled += _return_outcomes(self._slots)
 
     def _log_refused(
         self, refused: Iterable[LeaseRefusal], ended: Sequence[tuple[Assignment, Outcome]]
@@ -350,13 +350,13 @@ class Coordinator:
         """
         if not jobs:
             return
-        asked_at = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         answer = self._store.renew(self._worker, [Lease(job.id, job.attempt) for job in jobs])
         lost = {refusal.lease for refusal in answer.refused}
         held = [job for job in jobs if Lease(job.id, job.attempt) not in lost]
-        self._metrics.on_recovered(self._start(held, asked_at), asked_at)
+        self._metrics.on_recovered(self._start(held, requested_at), requested_at)
         if not self.is_claiming:
-            self.hand_back()
+            self.return_unstarted()
 
     def _start(self, jobs: Sequence[Job], leased_at: float) -> Sequence[Job]:
         """Start jobs, and return those started: not those whose leases are held here already."""
@@ -491,8 +491,8 @@ def _without(settlements: Sequence[Settlement], busy: Collection[Lease]) -> list
     ]
 
 
-def _hand_back(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:
-    """Return the outcomes that hand back the jobs that were claimed and not started."""
+def _return_outcomes(assignments: Iterable[Assignment]) -> list[tuple[Assignment, Outcome]]:
+    """Return the outcomes that put jobs back into their queue: of those claimed and not started."""
     return [
         (assignment, Interrupted(started=False))
         for assignment in assignments

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from forebay.app.hooks import Hooks
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.worker.supervisor.channel import JobMarkedDead

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from forebay.domain.job import Job
 from forebay.domain.settlement import Settlement
-from forebay.telemetry.logs import job_fields
+from forebay.telemetry.log_setup import job_fields
 from forebay.worker.queue_selector import QueueSelector
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def log_ends(settled: Iterable[tuple[Job, Settlement, float | None]]) -> None:
         fields = {
             **job_fields(job),
             "state": settlement.state,
-            "ending": settlement.outcome,
+            "outcome": settlement.outcome,
             "seconds": seconds,
         }
         logger.debug(

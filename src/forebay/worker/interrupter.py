@@ -10,14 +10,14 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.contract.values import PendingCancel
-from forebay.telemetry.logs import job_fields
-from forebay.worker.executors.protocol import Executors
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import JobInterrupted, JobTimeout, WorkerStopping
-from forebay.worker.recycler import MAX_ABANDONED
+from forebay.telemetry.log_setup import job_fields
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import Executors
+from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.task_invoker import JobInterrupted, JobTimeout, WorkerStopping
 
-ASK_AGAIN_SECONDS: Final = 1.0
+REPEAT_STOP_SECONDS: Final = 1.0
 STUCK_SECONDS: Final = 5.0
 # How long a task may clean up after its time limit, before its attempt is settled without it.
 GRACE_SECONDS: Final = 0.5
@@ -139,20 +139,21 @@ class Interrupter:
         if assignment.stop_reason is None:
             return _limit_at(assignment, now)
         if assignment.stopped_by is None:
-            ask_at = assignment.stop_requested_at + assignment.stop_requests * ASK_AGAIN_SECONDS
+            next_request_at = assignment.stop_requested_at + assignment.stop_requests * REPEAT_STOP_SECONDS
         else:
-            ask_at = inf if assignment.is_stuck else assignment.stop_requested_at + STUCK_SECONDS
+            next_request_at = inf if assignment.is_stuck else assignment.stop_requested_at + STUCK_SECONDS
         if _is_killed_in_time(assignment):
-            return inf if assignment.stopped_by is not None else ask_at
+            return inf if assignment.stopped_by is not None else next_request_at
         return min(
-            ask_at, assignment.abandon_at if assignment.abandon_at < inf else _limit_at(assignment, now)
+            next_request_at,
+            assignment.abandon_at if assignment.abandon_at < inf else _limit_at(assignment, now),
         )
 
     def _repeat_stop(self, assignment: Assignment, now: float) -> None:
         # An executor drops a request that comes before the job occupies its slot or after it has left it.
         if (
             assignment.stopped_by is None
-            and now >= assignment.stop_requested_at + assignment.stop_requests * ASK_AGAIN_SECONDS
+            and now >= assignment.stop_requested_at + assignment.stop_requests * REPEAT_STOP_SECONDS
         ):
             self._stop(assignment, assignment.stop_reason or JobInterrupted("asked to stop"))
         if (
@@ -183,7 +184,7 @@ class Interrupter:
         )
         outcome = self._executors.executor(assignment.job.task).abandon(assignment, reason)
         if outcome is None:  # it has just ended, or does not occupy its slot yet
-            assignment.abandon_at = now + ASK_AGAIN_SECONDS
+            assignment.abandon_at = now + REPEAT_STOP_SECONDS
             return False
         self._slots.abandon(assignment, now)
         # For the code that still runs: its progress and steps are dropped from now on.

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.app.progress import PendingStep
 from forebay.clock import Clock
 from forebay.domain.lease import Lease

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName
 from forebay.stores.contract.values import QueueClaim
-from forebay.worker.executors.protocol import ExecutorKinds
+from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PREFETCH_SECONDS, PrefetchPolicy
 from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, ExecutorKind, Slots

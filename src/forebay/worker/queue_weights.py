@@ -14,7 +14,7 @@ from forebay.domain.outcome import Interrupted
 from forebay.errors import ConfigError, StoreError
 from forebay.interrupts import uninterrupted
 from forebay.stores.contract.reader import Reader
-from forebay.worker.inbox import Inbox
+from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.slots import Slots
 
 MAX_WEIGHT: Final = 1_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from math import inf
 
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease, renewal_ms
 from forebay.worker.lease_table import LeaseRow, LeaseTable

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
-from forebay.worker.executors.memory import peak_resident_bytes, resident_bytes
+from forebay.worker.coordinator_watchdog import Watchdog
+from forebay.worker.executors.process_memory import peak_resident_bytes, resident_bytes
+from forebay.worker.lease_renewal_health import RenewalHealth
+from forebay.worker.process_recycler import ThreadHealth
 from forebay.worker.queue_weights import QueueWeights
-from forebay.worker.recycler import ThreadHealth
-from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Slots
-from forebay.worker.watchdog import Watchdog
 
 LOAD_SECONDS: Final = 1.0
 

@@ -31,30 +31,30 @@ from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks
 from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import new_worker_id
-from forebay.telemetry.call_durations import log_durations
+from forebay.stores.job_ids import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
-from forebay.worker.control import Control, SignalPause
+from forebay.telemetry.store_call_durations import log_durations
+from forebay.worker.command_execution import Control, SignalPause
 from forebay.worker.coordinator import Coordinator
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.dead_job_reporter import DeadJobReporter
 from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.health_log import HealthLog
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import attempt_error
+from forebay.worker.lease_renewal import LeaseRenewal
+from forebay.worker.lease_renewal_health import RenewalHealth
+from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights, parse_queue_weights
-from forebay.worker.recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
-from forebay.worker.renewal import LeaseRenewal
-from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Slots
 from forebay.worker.status import StatusReporter, WorkerStatus, resident_memory
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervisor.standby_renewal import StandbyRenewal
 from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, SupervisorLink, WorkerCallbacks
-from forebay.worker.watchdog import Watchdog
+from forebay.worker.task_invoker import attempt_error
 
 if TYPE_CHECKING:
-    from forebay.domain.delivery import DeliveryPolicy
+    from forebay.domain.alert_delivery_policy import DeliveryPolicy
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Worker:
             report=self._status_reporter.info,
             callbacks=WorkerCallbacks(
                 carry_out=self.control.carry_out,
-                ask_to_stop=self.ask_to_stop,
+                request_stop=self.request_stop,
                 stop_now=self.stop_now,
                 pause=signal_pause.pause,
                 resume=signal_pause.resume,
@@ -270,7 +270,7 @@ class Worker:
         worker."""
         if self._thread is None:
             return
-        self.ask_to_stop(drain)
+        self.request_stop(drain)
         self._thread.join()
         atexit.unregister(self.stop)
         if self._crash is not None:
@@ -278,7 +278,7 @@ class Worker:
             raise crash
 
     @uninterrupted
-    def ask_to_stop(self, drain: float | None = None) -> None:
+    def request_stop(self, drain: float | None = None) -> None:
         """Begin to stop as `stop` does, and return at once.
 
         Called again, it stops at the earliest time that was requested. A call without a time keeps the
@@ -417,10 +417,10 @@ class Worker:
             self.on_stopped()
 
     def retire(self, reason: str, drain: float, replace_after: float = 0.0) -> None:
-        """Begin to stop, as `ask_to_stop` does, and let a supervisor start another process."""
+        """Begin to stop, as `request_stop` does, and let a supervisor start another process."""
         logger.info("worker %s retires, because %s", self.id, reason)
         self._renewal.announce_retirement(reason, replace_after)
-        self.ask_to_stop(drain)
+        self.request_stop(drain)
 
     def _call_stop_hooks(self) -> None:
         try:
@@ -431,7 +431,7 @@ class Worker:
     def _drain(self) -> None:
         coordinator = self._coordinator
         coordinator.is_claiming = False
-        coordinator.hand_back()
+        coordinator.return_unstarted()
         if self._run_until_idle(lambda: self._drain_until):
             return
         coordinator.interrupt_all()

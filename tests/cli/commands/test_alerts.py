@@ -49,10 +49,10 @@ def test_rules_are_made_changed_and_removed(store: Store) -> None:
     assert answer("alerts", "set-rule", "slow", "--disable")["enabled"] is False
     assert answer("alerts", "set-rule", "slow", "--enable")["enabled"] is True
     assert "run_p99_ms > 5000 (per=task)" in call("alerts", "rules").stdout
-    assert "queue_fill" in call("alerts", "rules", "--metrics").stdout
+    assert "queue_used_ratio" in call("alerts", "rules", "--metrics").stdout
     assert call("alerts", "remove-rule", "slow", "--yes").stdout == "rule slow removed\n"
     assert refusal("alerts", "remove-rule", "slow", "--yes")["kind"] == "AlertRuleNotFound"
-    assert "is reset to its default" in call("alerts", "remove-rule", "queue-deep", "--yes").stdout
+    assert "is reset to its default" in call("alerts", "remove-rule", "queue-depth", "--yes").stdout
     assert "there is no metric" in refusal("alerts", "set-rule", "bad", "--condition", "a > 1")["message"]
 
 

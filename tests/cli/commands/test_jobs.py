@@ -7,19 +7,19 @@ from threading import Thread
 import pytest
 
 from forebay.clock import SystemClock
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.payload import masking
 from forebay.payload.codec import encode_result
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.cli.calling import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 from tests.stores.support import WORKER, claim

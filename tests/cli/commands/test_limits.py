@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.domain.history import EventKind
+from forebay.domain.job_history import EventKind
 from forebay.domain.limits import Limit
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -4,9 +4,9 @@ from threading import Thread
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader

@@ -11,16 +11,16 @@ import pytest
 
 from forebay.clock import SystemClock
 from forebay.domain.histogram import histogram_of
-from forebay.domain.history import EventKind
 from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.cli.calling import DEADLINE, answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
@@ -103,7 +103,7 @@ def test_a_sweep_by_hand_waits_for_workers_that_renew_after_an_outage(
         store.renew(steps.W1, [Lease(living.id, living.attempt)])
         sleep(seconds)
 
-    monkeypatch.setattr("forebay.cli.commands.sweep.time.sleep", renew_meanwhile)
+    monkeypatch.setattr("forebay.cli.commands.sweep_leases.time.sleep", renew_meanwhile)
 
     assert answer("sweep") == {"swept": 1}
 

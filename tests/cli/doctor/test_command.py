@@ -12,13 +12,13 @@ import pytest
 from forebay.cli.doctor.command import check_lanes
 from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.query import LaneCount
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.cli.calling import DEADLINE, call, command, environment, make, program, put
 from tests.stores.contract import steps
 

@@ -14,12 +14,12 @@ from threading import Thread
 
 import pytest
 
-from forebay.cli.top.view import TopView
+from forebay.cli.top.view_settings import TopView
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.store import Store
 from tests.cli.calling import DEADLINE, answer, call, command, environment, make, put
-from tests.cli.commands.test_server import running
+from tests.cli.commands.test_run_server import running
 from tests.cli.test_terminal import WITHOUT_RICH, on_terminal
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually

@@ -29,12 +29,12 @@ from forebay.compat.task_queue.errors import (
 )
 from forebay.compat.task_queue.queue import POLICY, POLL_SECONDS, PriorityLevel, TaskQueue
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import StoreUnusable
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.compat import calls
 from tests.compat.conftest import MakeQueue
 from tests.worker.support import DEADLINE, eventually, no_thread_stays

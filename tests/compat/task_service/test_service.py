@@ -17,10 +17,10 @@ from forebay.compat.task_service import service as service_module
 from forebay.compat.task_service.service import WAIT_SECONDS, TaskService
 from forebay.compat.task_service.task import STATUSES, ServiceTask, TaskStatus
 from forebay.domain.job import NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import QueueNotFound, StoreUnavailable
 from forebay.operations.queue_stats import queue_stats
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.worker.support import DEADLINE
 
 LATE = "comes too late"

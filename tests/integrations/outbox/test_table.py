@@ -42,7 +42,7 @@ from forebay.errors import (
 from forebay.integrations.outbox.relay import Relay, outbox_stats, relay_batch, run_relay
 from forebay.integrations.outbox.table import Outbox, outbox_table
 from forebay.stores.contract.store import Store
-from forebay.testing.faults import inject_faults
+from forebay.testing.fault_injection import inject_faults
 from tests.urls import url_of
 from tests.worker.support import eventually
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.conftest import ENGINES, MakeEngine, maker
 
 # Other ways to the same engines: they change how statements travel, and not what they are given. So a test

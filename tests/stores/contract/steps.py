@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict, replace
 
-from forebay.domain.history import Attempt, Event, EventKind
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
+from forebay.domain.job_history import Attempt, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Lost, Outcome
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
@@ -21,7 +21,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import new_job
 
 T = TypeVar("T")

@@ -10,20 +10,20 @@ from msgspec.structs import asdict, replace
 
 from forebay.domain.dependencies import EdgeState, dependencies_of
 from forebay.domain.fairness import FAIRNESS, fairness_lane
-from forebay.domain.history import EventKind
 from forebay.domain.job import Dependency, Job, JobId, OnFailure
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.queue import QueueState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.store_move import JobExport
 from forebay.errors import IllegalTransition
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import JobUpdate
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.query import Counts
 from forebay.errors import InvalidJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
     HOUR,

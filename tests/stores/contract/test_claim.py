@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import asdict
 
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import lanes_for_program
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
@@ -17,7 +17,7 @@ from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

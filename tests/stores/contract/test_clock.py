@@ -6,14 +6,14 @@ import pytest
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Snoozed
-from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import decide
 from forebay.stores.contract.clock_readings import ClockReading
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import MAIL, look, put, put_many, states
 from tests.stores.support import WORKER, claim, complete
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import WorkerId
+from forebay.domain.job_history import Event, EventKind
 from forebay.domain.worker import COMMAND_EXPIRES_MS, MAX_RESPONSE, Command, CommandKind, WorkerInfo
 from forebay.errors import InvalidJob, StoreRefused, WorkerNotFound
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, SECOND, T0, W1, W2, W3, together
 
 PAUSE, STOP, STACKS = CommandKind.PAUSE, CommandKind.STOP, CommandKind.STACKS

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from forebay.domain.job import JobId, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.domain.query import Counts
 from forebay.errors import DuplicateJob
@@ -22,7 +22,7 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -10,7 +10,7 @@ from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lo
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

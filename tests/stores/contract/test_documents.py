@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.document import MAX_BODY, Document
-from forebay.domain.history import Event, EventKind
+from forebay.domain.job_history import Event, EventKind
 from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import T0, together
 
 BODY = '{"a": "ü \\u0000"}'

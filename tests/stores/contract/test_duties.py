@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, JobUpdate, WorkerId
+from forebay.domain.job_history import Event, EventKind
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
 
 

@@ -6,11 +6,11 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobUpdate
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import (
     AttemptError,
@@ -22,12 +22,12 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueState
@@ -16,7 +16,7 @@ from forebay.errors import DuplicateJob, InvalidJob, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import SettleAndClaimResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, JobUpdate, WorkerId
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import lanes_for_program, payload_lane, task_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Parked
 from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

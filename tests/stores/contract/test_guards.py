@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate, QueueName
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost, Outcome
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

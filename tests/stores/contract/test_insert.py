@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import asdict
 
 from forebay.domain.job import MAX_PAYLOAD, JobId, NewJob, QueueName, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import QueueSettings, QueueState
-from forebay.domain.retry import Curve, RetryPolicy
+from forebay.domain.retry_policy import Curve, RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, PayloadError, QueueClosed, QueueFull, QueueNotFound
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
     HOUR,

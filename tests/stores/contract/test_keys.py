@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import JobId, QueueName, UniqueUntil
-from forebay.domain.lifecycle import FINAL, JobState
+from forebay.domain.job_states import FINAL, JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Snoozed
 from forebay.domain.query import Counts
 from forebay.errors import DuplicateJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

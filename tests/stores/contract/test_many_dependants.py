@@ -9,11 +9,11 @@ import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.job import JobId, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DAY,
     HOUR,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, EdgeState
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

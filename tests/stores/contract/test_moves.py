@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import EventKind
 from forebay.domain.job import Dependency, JobId, JobUpdate, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.query import Counts
@@ -18,7 +18,7 @@ from forebay.errors import InvalidJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

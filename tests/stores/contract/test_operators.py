@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.query import Counts
 from forebay.errors import IllegalTransition, JobNotFound, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Failed, Snoozed
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueMode, QueueSettings, QueueState
 from forebay.errors import ConfigError, InvalidJob, QueueClosed, QueueFull, QueueNotEmpty, QueueNotFound
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
     MAIL,

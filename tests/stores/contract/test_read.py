@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobSummary, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.query import Counts, Position
 from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import JobUpdate
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,
     HOUR,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, QueueName, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
@@ -14,7 +14,7 @@ from forebay.errors import InvalidJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult, QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

@@ -6,11 +6,11 @@ import pytest
 
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import BOOM, DAY, DEFAULT, MAIL, look, put, settle, start, states
 from tests.stores.contract.test_workflows import after, die, put_graph, run
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import Job, JobUpdate
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked, Snoozed
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

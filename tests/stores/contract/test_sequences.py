@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from forebay.domain.job import Dependency, Job, JobId, OnFailure
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome, Snoozed
 from forebay.domain.query import Counts, JobQuery
 from forebay.errors import InvalidJob
@@ -15,7 +15,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DEFAULT,

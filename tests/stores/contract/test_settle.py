@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.history import MAX_MESSAGE, MAX_TRACEBACK, Attempt
 from forebay.domain.job import JobId, PastError
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import MAX_MESSAGE, MAX_TRACEBACK, Attempt
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -19,13 +19,13 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.query import Counts
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ForebayError, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -18,7 +18,7 @@ from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, W1, W2, put, settle
 from tests.stores.support import claim, complete, fail, new_job
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost
 from forebay.domain.query import Counts
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 
 from forebay.domain.job import Job, JobUpdate
+from forebay.domain.job_states import TRANSITIONS, JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import TRANSITIONS, JobState
 from forebay.domain.outcome import (
     Cancelled,
     Completed,
@@ -23,7 +23,7 @@ from forebay.domain.outcome import (
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -6,7 +6,7 @@ from forebay.domain.limits import GLOBAL, Limit, LimitUsage, key_scope, queue_sc
 from forebay.domain.outcome import Completed
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, claimed, put, put_many, settle, start
 
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, EdgeState
-from forebay.domain.history import EventKind
 from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFailure
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.query import Counts
 from forebay.errors import InvalidJob, QueueFull, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,
     DAY,

@@ -15,7 +15,7 @@ from time import process_time, sleep
 
 from forebay import Cancel, Forebay, Snooze, current_job
 from forebay.worker.executors.messages import MAX_FRAME
-from forebay.worker.invoker import JobInterrupted
+from forebay.worker.task_invoker import JobInterrupted
 
 app = Forebay("memory://")
 started_by: list[int] = []

@@ -18,8 +18,8 @@ from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome
 from forebay.worker.executors.event_loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoker import Invoker, JobTimeout
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays, waiting_in_c
 
 LIMIT = JobTimeout("ran longer than 1 s")

@@ -10,7 +10,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.stores.contract.values import QueueClaim

@@ -14,10 +14,10 @@ from typing import NoReturn
 import pytest
 
 from forebay import Forebay
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.worker.executors.child_process import ChildProcess
-from forebay.worker.executors.memory import resident_bytes
+from forebay.worker.executors.process_memory import resident_bytes
 from forebay.worker.executors.program_origin import check_loadable
 from tests.worker.executors.isolating import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually

@@ -10,12 +10,12 @@ import pytest
 
 from forebay import Forebay
 from forebay.clock import SystemClock
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
 from forebay.worker.executors.isolated import IsolatedExecutor
 from forebay.worker.executors.program_origin import origin_of_this_program
-from forebay.worker.invoker import Invoker, JobInterrupted, WorkerStopping
 from forebay.worker.slots import Assignment, ExecutorKind
+from forebay.worker.task_invoker import Invoker, JobInterrupted, WorkerStopping
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolating import Isolating, is_gone, isolating, no_process_stays, pid_in
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays

@@ -17,8 +17,8 @@ from forebay.domain.outcome import Completed, Interrupted
 from forebay.interrupts import check_between_calls, set_interruptible, uninterrupted, wait_for
 from forebay.worker.executors.child_main import MainThread
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.invoker import Invoker, JobInterrupted
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, JobInterrupted
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays
 
 

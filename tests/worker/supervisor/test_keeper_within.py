@@ -7,13 +7,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.stores.contract.values import LeaseStatus
 from forebay.stores.postgres.store import PostgresStore
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, server
 from tests.stores.support import complete
-from tests.worker.supervisor.test_lease_keeper import WORKER, Scene
+from tests.worker.supervisor.test_lease_manager import WORKER, Scene
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ def test_what_a_dead_worker_has_locked_is_handed_back_when_it_is_free(
         engine.complete_tx(connection, WORKER, complete(job))
 
         scene.dies()
-        assert scene.keeper.tick()
-        before = (scene.job(job.id).state, scene.job(other.id).state, scene.keeper.is_idle)
+        assert scene.manager.tick()
+        before = (scene.job(job.id).state, scene.job(other.id).state, scene.manager.is_idle)
         getattr(connection, ends)()
 
-    assert scene.keeper.tick()
+    assert scene.manager.tick()
     assert before == (JobState.RUNNING, JobState.PENDING, False)
     assert (scene.job(job.id).state, scene.job(job.id).crashes) == (state, crashes)
-    assert scene.keeper.is_idle
+    assert scene.manager.is_idle
     assert reader.workers() == []
     scene.close()
     store.close()
@@ -66,11 +66,11 @@ def test_what_becomes_free_just_after_the_sweep_is_handed_back_too(
 
         monkeypatch.setattr(PostgresStore, "lease_status", noticed)
         scene.dies()
-        assert scene.keeper.tick()
-        assert scene.keeper.tick()
+        assert scene.manager.tick()
+        assert scene.manager.tick()
 
     assert (scene.job(job.id).state, scene.job(job.id).crashes) == (JobState.PENDING, 1)
-    assert scene.keeper.is_idle
+    assert scene.manager.is_idle
     scene.close()
     store.close()
     reader.close()

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
-from forebay.testing.clock import ManualClock
+from forebay.testing.manual_clock import ManualClock
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.supervisor.standby_renewal import RELIEVED_SECONDS, StandbyRenewal

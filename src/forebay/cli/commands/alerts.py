@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from forebay.app.alerts import Alerts
-from forebay.cli.commands.workers import DefaultListGroup
+from forebay.cli.commands.worker_admin import DefaultListGroup
 from forebay.cli.json_format import iso_instant
 from forebay.cli.options import DurationParam, limit_option, with_store, yes_option
 from forebay.cli.output import Output, confirm, format_duration, format_instant, print_table

@@ -14,17 +14,17 @@ from forebay.cli.audit_export import AuditExporter, export_until_stopped
 from forebay.cli.audit_sinks import open_sink
 from forebay.cli.errors import ExitStatus
 from forebay.cli.json_format import audit_json
-from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.options import DurationParam, InstantParam, QueueParam, limit_option, url_options, with_store
 from forebay.cli.output import Output, format_instant, json_line, print_table, spinner, text
 from forebay.cli.redaction import redact_data
 from forebay.cli.store_session import StoreSession
-from forebay.domain.history import ACTIONS, Changes, Event, EventKind
+from forebay.domain.job_history import ACTIONS, Changes, Event, EventKind
 from forebay.domain.query import MAX_PAGE
 from forebay.errors import ConfigError
-from forebay.operations.audit import AuditQuery, audit_entries, audit_page
 from forebay.operations.audit_check import AuditCheck, check_audit
-from forebay.telemetry.logs import LogFormat
+from forebay.operations.audit_search import AuditQuery, audit_entries, audit_page
+from forebay.telemetry.log_setup import LogFormat
 
 NumberedEvent = tuple[int, Event]
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
-from forebay.cli.commands.dead import GROUP
+from forebay.cli.commands.dead_letters import GROUP
 from forebay.cli.commands.jobs import ALL
 from forebay.cli.errors import ExitStatus
-from forebay.cli.filters import Filter, resolve_ids, with_filter
+from forebay.cli.job_filters import Filter, resolve_ids, with_filter
 from forebay.cli.json_format import gradual_revive_json
 from forebay.cli.options import DurationParam, with_store, yes_option
 from forebay.cli.output import (
@@ -40,7 +40,7 @@ from forebay.operations.gradual_revive import (
     start_gradual_revive,
     stop_gradual_revive,
 )
-from forebay.operations.search import count_jobs
+from forebay.operations.job_search import count_jobs
 
 NAME = click.argument("name", metavar="NAME")
 POLL_SECONDS: Final = 1.0
@@ -131,11 +131,11 @@ def start(
 
 def _wait_until_ended(session: StoreSession, out: Output, name: str, count: int) -> None:
     """Show progress until the gradual revive has ended."""
-    with progress_bar("revived", count) as tell:
+    with progress_bar("revived", count) as report_progress:
         while (revive := find_gradual_revive(session.reader, name)).state is GradualReviveState.RUNNING:
-            tell(revive.revived)
+            report_progress(revive.revived)
             _NEVER.wait(POLL_SECONDS)
-        tell(revive.revived)
+        report_progress(revive.revived)
     _show(out, revive)
     if revive.state is not GradualReviveState.COMPLETED:
         click.get_current_context().exit(ExitStatus.BAD_ANSWER)

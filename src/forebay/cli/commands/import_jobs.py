@@ -169,9 +169,14 @@ def _run_import(old: str, source: Source, options: ImportOptions) -> None:
             _check_keys(app.engine, session.engine)
         if not options.workers_stopped and not options.dry_run:
             _check_workers_stopped(source, source_url)
-        with _progress_bar() as tell:
+        with _progress_bar() as report_progress:
             importer = Importer(
-                source, session.store, session.reader, names=names, registry=registry, report_progress=tell
+                source,
+                session.store,
+                session.reader,
+                names=names,
+                registry=registry,
+                report_progress=report_progress,
             )
             result = importer.preview() if options.dry_run else importer.run()
         _print_report(
@@ -227,12 +232,12 @@ def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     with ExitStack() as stack:
         shown: list[Callable[[int], None]] = []
 
-        def tell(label: str, done: int, total: int) -> None:
+        def report_progress(label: str, done: int, total: int) -> None:
             if not shown:
                 shown.append(stack.enter_context(progress_bar(label, total)))
             shown[0](done)
 
-        yield tell
+        yield report_progress
 
 
 class ImportReport(NamedTuple):

@@ -119,9 +119,9 @@ def init(folder: Path, store: str | None, run_in: str | None, yes: bool, as_json
     Asks two questions, unless the answers are given or there is no terminal. FOLDER is created if it does not
     exist. No file is overwritten.
     """
-    is_asked = not yes and not as_json and sys.stdin.isatty()
-    url = _resolve_url(store or (_ask_store() if is_asked else "sqlite"))
-    place = run_in or (_ask_run_in() if is_asked else "worker")
+    is_interactive = not yes and not as_json and sys.stdin.isatty()
+    url = _resolve_url(store or (_ask_store() if is_interactive else "sqlite"))
+    place = run_in or (_ask_run_in() if is_interactive else "worker")
     project = Project(url=url, is_web=place == "web")
     files = project.files()
     _write_files(folder, files)

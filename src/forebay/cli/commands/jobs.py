@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from forebay.app.handle import JobHandle
+from forebay.app.job_handle import JobHandle
 from forebay.cli.bulk_actions import ActionCounts, JobAction, JobSelection, run_action
-from forebay.cli.commands.tree import edges_json, load_edges, print_edges, tree
+from forebay.cli.commands.job_tree import edges_json, load_edges, print_edges, tree
 from forebay.cli.errors import ExitStatus
-from forebay.cli.filters import Filter, with_filter
+from forebay.cli.job_filters import Filter, with_filter
 from forebay.cli.json_format import (
     decode_arguments,
     decode_result_field,
@@ -34,15 +34,15 @@ from forebay.cli.output import (
     text,
 )
 from forebay.cli.store_session import StoreSession
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, JobUpdate, QueueName, check_queue_name
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
-from forebay.operations.bulk import cancel_matching, purge, revive_matching
-from forebay.operations.search import search_jobs
-from forebay.operations.timeline import timeline_lines
+from forebay.operations.bulk_actions import cancel_matching, purge, revive_matching
+from forebay.operations.job_search import search_jobs
+from forebay.operations.job_timeline import timeline_lines
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult, InsertResult
 
@@ -137,7 +137,7 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
     def cancel_ids(ids: Sequence[JobId]) -> list[ActionResult]:
         return session.store.cancel(ids, reason, actor=session.actor, force=force, dependants=dependants)
 
-    def cancel_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def cancel_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         cancel_matching(
             session.store,
@@ -145,7 +145,7 @@ def cancel_action(session: StoreSession, reason: str, *, force: bool, dependants
             query,
             reason=reason,
             actor=session.actor,
-            progress=tell,
+            progress=report_progress,
             on_results=partial(_add_counts, action, counts),
         )
         return dict(counts)
@@ -221,7 +221,7 @@ def revive_action(
     to = None if target is None else QueueName(target)
     options = ReviveOptions(to, delay, reset, session.actor, dependants)
 
-    def revive_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def revive_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         add_counts = partial(_add_counts, action, counts)
         revive_matching(
@@ -230,7 +230,7 @@ def revive_action(
             query,
             group=group,
             options=options,
-            progress=tell,
+            progress=report_progress,
             on_results=add_counts,
         )
         return dict(counts)
@@ -260,7 +260,7 @@ def delete(session: StoreSession, out: Output, **which: Any) -> None:
 def delete_action(session: StoreSession, allowed: frozenset[JobState], group: str | None = None) -> JobAction:
     """Return the action that deletes jobs."""
 
-    def delete_all(query: JobQuery, tell: Callable[[int], None]) -> ActionCounts:
+    def delete_all(query: JobQuery, report_progress: Callable[[int], None]) -> ActionCounts:
         counts = Counter(action.count_results([]))
         add_counts = partial(_add_counts, action, counts)
         purge(
@@ -269,7 +269,7 @@ def delete_action(session: StoreSession, allowed: frozenset[JobState], group: st
             query,
             group=group,
             actor=session.actor,
-            progress=tell,
+            progress=report_progress,
             on_results=add_counts,
         )
         return dict(counts)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from forebay.cli.logs import log_options, set_up_logs
+from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.options import DurationParam, with_store
 from forebay.cli.output import Output
 from forebay.cli.settings import OUTBOX_DATABASE
-from forebay.cli.signals import collect_signals
+from forebay.cli.stop_signals import collect_signals
 from forebay.cli.store_session import StoreSession
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable, WorkersDied
-from forebay.telemetry.logs import LogFormat
-from forebay.worker.inbox import WakeSignal
+from forebay.telemetry.log_setup import LogFormat
+from forebay.worker.coordinator_inbox import WakeSignal
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,7 +12,7 @@ import msgspec
 from forebay.cli.bulk_actions import run_on_matching
 from forebay.cli.commands.jobs import DELETABLE, delete_action
 from forebay.cli.commands.limits import format_limit, limit_json
-from forebay.cli.filters import Filter, collect_distinct, parse_pair, with_filter
+from forebay.cli.job_filters import Filter, collect_distinct, parse_pair, with_filter
 from forebay.cli.json_format import counts_json, decode_arguments, estimate_drain_ms, queue_json, summary_json
 from forebay.cli.options import (
     DurationParam,
@@ -35,12 +35,12 @@ from forebay.cli.output import (
 )
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import Job, QueueName, check_queue_name
-from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.limits import Limit, scopes_of
 from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.errors import IllegalTransition, QueueNotEmpty
-from forebay.operations import bulk
+from forebay.operations import bulk_actions
 
 
 def setting_names() -> list[str]:
@@ -268,13 +268,13 @@ def drain(session: StoreSession, out: Output, name: str, wait: bool, timeout: in
 def _wait_until_empty(session: StoreSession, name: QueueName, timeout: int | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout / 1_000
     first = left = session.reader.counts([name])[name].live
-    with progress_bar("drained", first) as tell:
+    with progress_bar("drained", first) as report_progress:
         while left:
             if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"queue {name} is draining and still has {format_job_count(left)}")
             time.sleep(_POLL_SECONDS)
             left = session.reader.counts([name])[name].live
-            tell(first - left)
+            report_progress(first - left)
 
 
 @queues.command()
@@ -308,13 +308,13 @@ def delete(session: StoreSession, out: Output, name: str, force: bool, yes: bool
         )
     effect = _describe_dead_letters(live)
     confirm(f"Delete queue {name} in {session.name}?{effect and f' {effect}.'}", yes=yes)
-    with progress_bar("marked dead", live) as tell:
-        bulk.drop_queue(
+    with progress_bar("marked dead", live) as report_progress:
+        bulk_actions.drop_queue(
             session.store,
             queue.name,
             force=force,
             actor=session.actor,
-            progress=lambda left: tell(live - left),
+            progress=lambda left: report_progress(live - left),
         )
     out.print_message({"deleted": name, "live_jobs": live}, f"queue {name} deleted{effect and f'; {effect}'}")
 

@@ -9,13 +9,13 @@ from typing import Any, Final, cast
 
 import click
 
-from forebay.app.options import CallOptions
+from forebay.app.job_options import CallOptions
 from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions
 from forebay.app.schedules import Schedules, all_schedules, save_declared
 from forebay.cli.app_loader import load_app
 from forebay.cli.commands.enqueue import parse_call_arguments
-from forebay.cli.commands.workers import DefaultListGroup
+from forebay.cli.commands.worker_admin import DefaultListGroup
 from forebay.cli.json_format import decode_arguments, iso_instant, schedule_json, schedule_run_json
 from forebay.cli.options import (
     Command,

@@ -16,7 +16,7 @@ from forebay.cli.options import with_store
 from forebay.cli.output import Output, format_duration, print_table
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import JobSummary
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricEvent
 from forebay.domain.query import MAX_PAGE, Counts, JobQuery
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo

@@ -17,7 +17,7 @@ from forebay.cli.dev.processes import DevProcess, LinePrinter
 from forebay.cli.platform_check import not_on_windows
 from forebay.dashboard.static_files import ROOT, is_built
 from forebay.errors import ConfigError
-from forebay.worker.inbox import WakeSignal
+from forebay.worker.coordinator_inbox import WakeSignal
 
 MAX_PORT: Final = 65_535
 _SERVING: Final = "serving "
@@ -171,12 +171,12 @@ class ProcessGroup:
         for process in reversed([process for process in self._processes if not process.is_over.is_set()]):
             self._printer.print_line("dev", f"stopping the {process.name}")
             process.send_signal(signal.SIGTERM)
-            asked = len(self._signals)
+            handled = len(self._signals)
             while not process.is_over.is_set():
                 self._wake_signal.wait(_POLL_SECONDS)
-                if len(self._signals) > asked:
-                    asked = len(self._signals)
-                    if asked >= _KILL_AFTER_SIGNALS:
+                if len(self._signals) > handled:
+                    handled = len(self._signals)
+                    if handled >= _KILL_AFTER_SIGNALS:
                         process.kill()
                     else:
                         process.send_signal(signal.SIGTERM)  # a second signal stops it at once

@@ -11,7 +11,7 @@ from forebay.app.schedules import all_schedules
 from forebay.cli.commands.stats import iter_running
 from forebay.cli.output import format_duration, format_job_count
 from forebay.domain.job import Job, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import MAX_PAGE, Counts, JobQuery
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo, WorkerState
 from forebay.stores.contract.reader import Reader

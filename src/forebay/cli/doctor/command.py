@@ -29,8 +29,8 @@ from forebay.cli.redaction import redact
 from forebay.cli.settings import Settings, read_settings, unknown_variables
 from forebay.cli.store_session import StoreSession, open_session
 from forebay.domain.fairness import is_fairness_lane
+from forebay.domain.job_states import WAITING
 from forebay.domain.lane import is_limit_lane
-from forebay.domain.lifecycle import WAITING
 from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo

@@ -26,7 +26,7 @@ from forebay.cli.top.snapshot import (
     snapshot_json,
     take_snapshot,
 )
-from forebay.cli.top.view import LONGEST_SECONDS, SHORTEST_SECONDS, TopView
+from forebay.cli.top.view_settings import LONGEST_SECONDS, SHORTEST_SECONDS, TopView
 from forebay.errors import StoreError
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 

@@ -19,7 +19,7 @@ from forebay.cli.top.snapshot import (
     StoreSnapshot,
     format_summary,
 )
-from forebay.cli.top.view import TopView
+from forebay.cli.top.view_settings import TopView
 
 _STATES: Final = {
     "paused": "yellow",
@@ -83,10 +83,10 @@ def _render_section(
 ) -> list[Text | Table]:
     more = f" ({limit} of {len(rows)})" if len(rows) > limit else ""
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
-    places = [place for place, name in enumerate(heads) if is_wide or name not in _ONLY_WIDE]
-    for place in places:
-        name = heads[place]
-        is_number = bool(rows) and all(isinstance(row[place], int) for row in rows)
+    columns = [column for column, name in enumerate(heads) if is_wide or name not in _ONLY_WIDE]
+    for column in columns:
+        name = heads[column]
+        is_number = bool(rows) and all(isinstance(row[column], int) for row in rows)
         table.add_column(
             name,
             justify="right" if is_number else "left",
@@ -96,6 +96,6 @@ def _render_section(
             ratio=None if name not in _GIVES_WAY else 3 if name == "reason" else 1,
         )
     for row in rows[:limit]:
-        cells = [cell(row[place]) for place in places]
+        cells = [cell(row[column]) for column in columns]
         table.add_row(*(Text(shown, style=_STATES.get(shown, "")) for shown in cells))
     return [Text(f"{title}{more}", style="bold cyan"), table]

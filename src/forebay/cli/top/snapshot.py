@@ -9,7 +9,7 @@ from forebay.cli.commands.stats import stats_json, sum_counts
 from forebay.cli.json_format import counts_json, iso_instant, queue_json, summary_json, worker_json
 from forebay.cli.output import cell, format_duration, format_instant
 from forebay.domain.job import JobSummary
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricEvent
 from forebay.domain.query import Counts, JobQuery, JobStateInfo
 from forebay.domain.queue import Queue, QueueState

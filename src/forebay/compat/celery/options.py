@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, NoReturn
 
 from forebay.compat.unsupported import Unsupported
-from forebay.domain.retry import MAX_RETRIES
+from forebay.domain.retry_policy import MAX_RETRIES
 from forebay.errors import ConfigError
 
 LOWEST: Final = 9

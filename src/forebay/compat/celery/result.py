@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from forebay.app.handle import JobHandle
+from forebay.app.job_handle import JobHandle
 from forebay.compat.celery.options import refuse
 from forebay.domain.job import JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound
 
 _STATES: Final = {

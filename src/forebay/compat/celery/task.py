@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, NoReturn, Protocol
 
 from forebay.app.app import Forebay
-from forebay.app.options import TaskOptions
+from forebay.app.job_options import TaskOptions
 from forebay.app.task import Task as OurTask
 from forebay.compat.celery.options import (
     CeleryConf,
@@ -21,8 +21,9 @@ from forebay.compat.celery.options import (
     refuse,
     translate_options,
 )
-from forebay.compat.celery.request import AutoRetry, TaskRequest, current_request, run_as_job, run_directly
 from forebay.compat.celery.result import AsyncResult
+from forebay.compat.celery.retries import AutoRetry
+from forebay.compat.celery.task_request import TaskRequest, current_request, run_as_job, run_directly
 from forebay.errors import ConfigError
 
 

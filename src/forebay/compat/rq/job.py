@@ -6,11 +6,11 @@ from enum import StrEnum
 from typing import Any, Final, NoReturn
 
 from forebay.app.current_job import current_job
-from forebay.app.handle import JobHandle
+from forebay.app.job_handle import JobHandle
 from forebay.compat.rq.options import refuse
 from forebay.domain.job import Job as Record
 from forebay.domain.job import JobId, Json
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.payload.codec import decode_call
 
 

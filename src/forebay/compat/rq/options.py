@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
 
-from forebay.app.options import SupportsId
+from forebay.app.job_options import SupportsId
 from forebay.compat.unsupported import Unsupported
 from forebay.domain.job import MAX_PRIORITY, Json
-from forebay.domain.retry import Curve, RetryPolicy
+from forebay.domain.retry_policy import Curve, RetryPolicy
 from forebay.errors import ConfigError
 
 INTERVALS: Final = "rq_intervals"

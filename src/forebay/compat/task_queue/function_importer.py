@@ -9,8 +9,8 @@ from typing import Final
 from forebay.app.app import Forebay
 from forebay.compat.task_queue.functions import FunctionRegistry
 from forebay.domain.job import QueueName
+from forebay.domain.job_states import LIVE
 from forebay.domain.lane import task_lane
-from forebay.domain.lifecycle import LIVE
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.errors import StoreError, StoreUnavailable
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState, Status, status_of
+from forebay.domain.job_states import JobState, Status, status_of
 from forebay.domain.query import ArchiveEntry
 from forebay.payload.codec import decode_result
 
@@ -145,8 +145,8 @@ def _plain_excerpt(text: str) -> str:
     """Return the beginning of the result alone. A store cuts results with the header and the opening
     bracket. What was cut cannot be decoded, but these two can be left out."""
     body = _BEFORE_RESULT.sub("", text, count=1)
-    is_whole = body != text and len(text) < EXCERPT
-    return body.removesuffix("}") if is_whole else body
+    is_complete = body != text and len(text) < EXCERPT
+    return body.removesuffix("}") if is_complete else body
 
 
 def _short_name(path: str) -> str:

@@ -17,7 +17,7 @@ from weakref import finalize
 from msgspec.structs import replace
 
 from forebay.app.app import Forebay
-from forebay.app.options import CallOptions
+from forebay.app.job_options import CallOptions
 from forebay.clock import Clock
 from forebay.compat.queue_settings import configure
 from forebay.compat.task_queue.errors import rename_errors
@@ -44,9 +44,9 @@ from forebay.domain.job import (
     check_integer,
     check_text,
 )
-from forebay.domain.lifecycle import JobState, Status, status_of
+from forebay.domain.job_states import JobState, Status, status_of
 from forebay.domain.query import MAX_PAGE, JobQuery, check_limit
-from forebay.domain.retry import PRESETS, RetryPolicy
+from forebay.domain.retry_policy import PRESETS, RetryPolicy
 from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound, StoreUnusable, WaitTimeout
 from forebay.interrupts import uninterrupted
 from forebay.worker.stop_timeouts import INTERRUPT_SECONDS
@@ -289,7 +289,7 @@ class TaskQueue:
         worker = self._worker
         if worker is None or not self._finalizer.alive:
             return self._unstopped
-        worker.ask_to_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
+        worker.request_stop(max(timeout - INTERRUPT_SECONDS, timeout / 2))
         if wait:
             try:
                 self._importer.stop()

@@ -43,7 +43,7 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.queue import QueueSettings
-from forebay.domain.retry import MAX_DELAY_MS
+from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import decide
 from forebay.errors import InvalidJob, PayloadError, StoreError
 from forebay.interrupts import uninterrupted, wait_for
@@ -160,7 +160,7 @@ class TaskService:
     def get_task_status(self, task_id: str) -> ServiceTask | None:
         """Return the task's present state; None if there is none."""
 
-        def look(reader: Reader) -> ServiceTask | None:
+        def load(reader: Reader) -> ServiceTask | None:
             [job] = reader.jobs([JobId(task_id)])
             if job is None:
                 return None
@@ -168,7 +168,7 @@ class TaskService:
             settings = queues[0].settings if queues else QueueSettings()
             return service_task(job, job.lease_ms or settings.lease_ms, reader.now())
 
-        return self._app.client.read(look)
+        return self._app.client.read(load)
 
     def update_task_priority(self, task_id: str, priority: int) -> bool:
         """Change the priority of a waiting task; return False for others."""
@@ -303,10 +303,10 @@ class TaskService:
         fallback = FallbackSettlements(lambda _: held, _roll)
         settlements = [decide(held, outcome, _roll())]
 
-        def exchange(store: Store) -> SettleAndClaimResult:
+        def settle(store: Store) -> SettleAndClaimResult:
             return settle_and_claim_isolating(store, worker, settlements, fallback=fallback)
 
-        answer = self._app.client.write(exchange)
+        answer = self._app.client.write(settle)
         check_not_busy(answer)
         is_settled = job.id in (*answer.settled, *answer.repeated)
         substituted = fallback.substitute(settlements)

@@ -22,8 +22,8 @@ from forebay.domain.job import (
     QueueName,
     check_integer,
 )
-from forebay.domain.lifecycle import JobState
-from forebay.domain.retry import MAX_RETRIES, PRESETS
+from forebay.domain.job_states import JobState
+from forebay.domain.retry_policy import MAX_RETRIES, PRESETS
 from forebay.payload.codec import decode_call, decode_result, encode_call
 
 TASK_TYPE: Final = "task_type"

@@ -27,10 +27,10 @@ from forebay.domain.job import (
     check_integer,
     check_queue_name,
 )
-from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.outcome import AttemptError, Discarded, Interrupted, Outcome
 from forebay.domain.query import MAX_PAGE, JobQuery
-from forebay.domain.retry import MAX_DELAY_MS, MAX_RETRIES, RetryPolicy
+from forebay.domain.retry_policy import MAX_DELAY_MS, MAX_RETRIES, RetryPolicy
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import BATCH

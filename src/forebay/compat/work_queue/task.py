@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.job_states import JobState
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import InvalidJob
 from forebay.payload.codec import decode_call, encode_call
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 
 TASK: Final = "work"
 

@@ -18,10 +18,10 @@ from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules
 
 from forebay.app.app import Forebay
-from forebay.app.context import JobContext
 from forebay.app.current_job import current_job
-from forebay.domain.history import Attempt, Timeline
+from forebay.app.job_context import JobContext
 from forebay.domain.job import Job, JobId
+from forebay.domain.job_history import Attempt, Timeline
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ConfigError, ForebayError, StoreError

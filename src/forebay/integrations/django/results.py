@@ -11,9 +11,9 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import InvalidJob

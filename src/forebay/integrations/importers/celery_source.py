@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from forebay.domain.retry import DEFAULT_POLICY
+from forebay.domain.retry_policy import DEFAULT_POLICY
 from forebay.integrations.importers.celery_message import SYSTEM, read_message
 from forebay.integrations.importers.redis_client import SourceRedis
 from forebay.integrations.importers.source import (

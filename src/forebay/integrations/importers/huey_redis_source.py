@@ -29,7 +29,7 @@ from forebay.integrations.importers.source import (
     ImportCandidate,
     SkippedJob,
 )
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 
 _QUEUE: Final = "huey.redis."
 _SCHEDULE: Final = "huey.schedule."
@@ -93,13 +93,13 @@ class HueyRedisSource:
 
     def prepare(self, found: Sequence[FoundJob]) -> list[ImportCandidate | None]:
         seen: Counter[Hashable] = Counter()
-        noted = []
+        recorded = []
         with self._server.use_client() as client:
             pipe = client.pipeline(transaction=False)
             for place, message in found:
                 if isinstance(place, HueyRedisMessage) and isinstance(message, ForeignJob):
                     seen.update((place, message.key))
-                    noted.append((place, message.key))
+                    recorded.append((place, message.key))
                     arguments = (place.raw, int(place.is_list), message.key, seen[place], seen[message.key])
                     pipe.eval(
                         _SCRIPTS["note"], 2, place.key, _NOTES, *arguments, new_token(), _NOTE_TTL_SECONDS
@@ -107,7 +107,7 @@ class HueyRedisSource:
             tokens = [token and token.decode() for token in pipe.execute()]
         return [
             ImportCandidate(f"{key}:{token}", place._replace(name=key, token=token)) if token else None
-            for (place, key), token in zip(noted, tokens, strict=True)
+            for (place, key), token in zip(recorded, tokens, strict=True)
         ]
 
     def remove(self, places: Sequence[Hashable]) -> list[bool]:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from forebay.domain.job import MAX_TIMEOUT_MS, Json, OnFailure
-from forebay.domain.retry import MAX_RETRIES, Curve, RetryPolicy
+from forebay.domain.retry_policy import MAX_RETRIES, Curve, RetryPolicy
 from forebay.integrations.importers.safe_pickle import decompress, is_pickle, read_pickle
 from forebay.integrations.importers.source import (
     READ_ERRORS,

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from forebay.domain.job import DAY_MS, Json, OnFailure
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import ForebayError
 
 PAGE_SIZE: Final = 100  # jobs of a page

@@ -21,7 +21,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 from forebay.app.app import Forebay
 from forebay.clock import Clock
 from forebay.domain.job import Job, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
 from forebay.domain.query import Counts
 from forebay.domain.schedule import ScheduleRunStatus
@@ -331,12 +331,12 @@ def _time_insert(
 ) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
     started_at = clock.monotonic()
 
-    def tell(receipts: list[InsertResult]) -> list[InsertResult]:
+    def record_inserts(receipts: list[InsertResult]) -> list[InsertResult]:
         instruments.on_enqueued(jobs, receipts, clock.monotonic() - started_at)
         return receipts
 
     try:
-        yield tell
+        yield record_inserts
     except Exception as exc:
         instruments.on_enqueue_failed(jobs, exc, clock.monotonic() - started_at)
         raise

@@ -25,7 +25,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from forebay.app.app import Forebay
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.clock import SystemClock
 from forebay.domain.job import Dependency, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
@@ -336,12 +336,12 @@ class TracedStore(Delegate[JobTracer]):
 def _trace_insert(
     tracer: JobTracer, jobs: Sequence[NewJob]
 ) -> Iterator[Callable[[list[InsertResult]], list[InsertResult]]]:
-    def tell(receipts: list[InsertResult]) -> list[InsertResult]:
+    def record_inserts(receipts: list[InsertResult]) -> list[InsertResult]:
         tracer.end_enqueue_spans(jobs, receipts)
         return receipts
 
     try:
-        yield tell
+        yield record_inserts
     except BaseException as exc:
         tracer.fail_enqueue_spans(jobs, exc)
         raise

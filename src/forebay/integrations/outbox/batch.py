@@ -28,7 +28,7 @@ from forebay.operations.priority_inheritance import has_dependencies
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
-    from forebay.app.handle import JobHandle
+    from forebay.app.job_handle import JobHandle
     from forebay.stores.contract.values import InsertResult
 
 DEFAULT_BATCH_ROWS: Final = 100

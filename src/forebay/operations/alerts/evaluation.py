@@ -32,8 +32,9 @@ from forebay.domain.alert import (
 )
 from forebay.domain.alert_channel import Channel
 from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, NewJob
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
+from forebay.operations.alerts.metric_snapshot import MetricSnapshot
 from forebay.operations.alerts.records import (
     ALERTS,
     BOARDS,
@@ -43,12 +44,11 @@ from forebay.operations.alerts.records import (
     AlertNotice,
     all_rules,
 )
-from forebay.operations.alerts.snapshot import MetricSnapshot
 from forebay.payload.codec import encode_call
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.ids import new_id
-from forebay.telemetry.host import host_name
+from forebay.stores.job_ids import new_id
+from forebay.telemetry.host_name import host_name
 
 # A document is small. These bounds apply to the notices of one evaluation, and to the tracked queues and
 # tasks of one rule and of all rules. The last slots are reserved for critical rules. A rule without a scope

@@ -27,13 +27,13 @@ import msgspec
 from forebay.clock import SystemClock
 from forebay.domain.alert import Alert, AlertTransition
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
-from forebay.domain.delivery import DeliveryPolicy
+from forebay.domain.alert_delivery_policy import DeliveryPolicy
 from forebay.domain.durations import as_datetime
 from forebay.domain.job import Job
-from forebay.operations.alerts.outbound import DeliveryFailed, connect, resolve_secret
+from forebay.operations.alerts.outbound_connections import DeliveryFailed, connect, resolve_secret
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.stores.contract.reader import Reader
-from forebay.telemetry.host import host_name
+from forebay.telemetry.host_name import host_name
 
 TIMEOUT_SECONDS: Final = 10.0
 DELIVERY_SECONDS: Final = 60.0

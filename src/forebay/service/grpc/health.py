@@ -14,10 +14,10 @@ from grpc_reflection.v1alpha import reflection
 
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Authenticator
-from forebay.service.budgets import Budget
-from forebay.service.grpc.methods import SERVICES
+from forebay.service.connection_budgets import Budget
+from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.servicer import PACKAGE, MessageTimeout, address_of, read_message
-from forebay.service.runtime.store_check import CHECK_SECONDS
+from forebay.service.runtime.store_readiness import CHECK_SECONDS
 from forebay.service.schema.base import InvalidRequest
 from forebay.service.service import Service
 

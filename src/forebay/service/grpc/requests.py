@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from forebay.domain.job import DAY_MS
 from forebay.errors import InvalidJob
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
+from forebay.service.schema.api_keys import KEY_NAME, KeyRequest, RotateRequest
 from forebay.service.schema.audit import AuditCheckRequest, AuditRequest
 from forebay.service.schema.base import (
     LONGEST_WAIT_SECONDS,
@@ -24,7 +25,13 @@ from forebay.service.schema.base import (
     Task,
     WaitSeconds,
 )
-from forebay.service.schema.claims import (
+from forebay.service.schema.dead_letters import (
+    DeadLetterRequest,
+    FailureGroupsRequest,
+    GradualReviveName,
+    GradualReviveRequest,
+)
+from forebay.service.schema.job_claims import (
     AckRequest,
     ClaimCriteria,
     ClaimRequest,
@@ -32,16 +39,9 @@ from forebay.service.schema.claims import (
     NackRequest,
     SettleRequest,
 )
-from forebay.service.schema.claims import HeartbeatRequest as Heartbeat
-from forebay.service.schema.dead_letters import (
-    DeadLetterRequest,
-    FailureGroupsRequest,
-    GradualReviveName,
-    GradualReviveRequest,
-)
+from forebay.service.schema.job_claims import HeartbeatRequest as Heartbeat
 from forebay.service.schema.jobs import CancelRequest, EnqueueManyRequest, UpdateJobRequest
 from forebay.service.schema.jobs import EnqueueRequest as NewJob
-from forebay.service.schema.keys import KEY_NAME, KeyRequest, RotateRequest
 from forebay.service.schema.limits import LimitRequest
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
 from forebay.service.schema.queues import QueueSettingsRequest

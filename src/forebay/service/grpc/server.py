@@ -9,8 +9,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
-from forebay.service.budgets import Budget
-from forebay.service.certificates import Certificates, FileBackedValue
+from forebay.service.connection_budgets import Budget
 from forebay.service.grpc.health import (
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_PER_ADDRESS,
@@ -19,9 +18,10 @@ from forebay.service.grpc.health import (
     Reflection,
 )
 from forebay.service.grpc.health import NAME as HEALTH
-from forebay.service.grpc.methods import SERVICES
+from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.servicer import PACKAGE, Servicer
 from forebay.service.service import Service
+from forebay.service.tls_certificates import Certificates, FileBackedValue
 
 MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls in flight, nearly all of which wait for jobs. More are refused at once: each costs memory, and a
@@ -72,8 +72,10 @@ class GrpcServer:
         max_per_address = MAX_OPEN_CALLS_PER_ADDRESS if counts_addresses else None
         calls = OpenCalls(guard, Budget(MAX_OPEN_CALLS, max_per_address))
         health = HealthServicer(service, calls)
-        asks_clients = certificates is not None and certificates.asks_clients
-        servicer = Servicer(service, guard, reads_certificates=asks_clients, logs_access=logs_access)
+        requests_client_certificates = certificates is not None and certificates.requests_client_certificates
+        servicer = Servicer(
+            service, guard, reads_certificates=requests_client_certificates, logs_access=logs_access
+        )
         self._server.add_generic_rpc_handlers((*servicer.handlers(), health.handler()))
         if debug:
             names = (*(f"{PACKAGE}.{name}" for name in SERVICES), HEALTH, reflection.SERVICE_NAME)
@@ -118,4 +120,6 @@ def _credentials(certificates: Certificates) -> Any:
         before, current = current, files.current()
         return None if current is before else current
 
-    return grpc.dynamic_ssl_server_credentials(first, fetch_changed, certificates.asks_clients)
+    return grpc.dynamic_ssl_server_credentials(
+        first, fetch_changed, certificates.requests_client_certificates
+    )

@@ -21,20 +21,20 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
-from forebay.service import problems
+from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
-from forebay.service.certificates import common_name
+from forebay.service.client_rate_limits import RateAllowance
 from forebay.service.generated import forebay_pb2
-from forebay.service.grpc.messages import mapping_of, message_name
-from forebay.service.grpc.methods import SERVICES, MethodSpec
+from forebay.service.grpc.message_codec import mapping_of, message_name
+from forebay.service.grpc.method_table import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
-from forebay.service.problems import make_problem, problem_of
-from forebay.service.rate_limits import RateAllowance
+from forebay.service.problem_details import make_problem, problem_of
 from forebay.service.refusal_log import RequestLine, key_name_in
-from forebay.service.runtime.converter import BODY_SIZE, LARGE
+from forebay.service.runtime.codec_threads import BODY_SIZE, LARGE
 from forebay.service.runtime.request_stats import RequestRoute, RequestStats
 from forebay.service.schema.base import InvalidRequest, Problem, RequestModel, ResponseModel
 from forebay.service.service import Service
+from forebay.service.tls_certificates import common_name
 
 PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
@@ -167,7 +167,7 @@ class Servicer:
             more += [(name.lower(), value) for name, value in headers.items()]
         if problem.retry_after_seconds is not None:
             more.append(("retry-after", str(problem.retry_after_seconds)))
-        status = grpc.StatusCode[problems.codes()[problem.code].grpc]
+        status = grpc.StatusCode[problem_details.codes()[problem.code].grpc]
         call.record_error(status.name)
         if isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)):
             self._service.refusals.write(line_of(context, trailers, call))
@@ -280,9 +280,9 @@ def _problem_of_error(error: Exception) -> Problem:
         return problem_of(error)
     if isinstance(error, InvalidRequest):
         return make_problem(
-            problems.BAD_REQUEST, f"the request cannot be read: {error!s:.500}", field=error.field
+            problem_details.BAD_REQUEST, f"the request cannot be read: {error!s:.500}", field=error.field
         )
     if isinstance(error, MessageTimeout):
-        return make_problem(problems.TOO_SLOW, str(error))
+        return make_problem(problem_details.TOO_SLOW, str(error))
     logger.error("a request has failed with an internal error", exc_info=error)
-    return make_problem(problems.INTERNAL, problems.INTERNAL_DETAIL)
+    return make_problem(problem_details.INTERNAL, problem_details.INTERNAL_DETAIL)

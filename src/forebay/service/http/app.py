@@ -14,23 +14,24 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from forebay.service.auth import Authenticator, OpenAccess
+from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.service.http.auth import AuthMiddleware
-from forebay.service.http.body import StrictRequest
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.fast_path import FastPath
+from forebay.service.http.json_body import StrictRequest
 from forebay.service.http.openapi import OpenApiPlugin
 from forebay.service.http.request_context import ClientDisconnected
 from forebay.service.http.request_metrics import RequestMetrics
 from forebay.service.http.routes import (
     alerts,
+    api_keys,
     audit,
-    claims,
     dead_letters,
     events,
     health,
+    job_claims,
     jobs,
-    keys,
     limits,
     login,
     metrics,
@@ -41,14 +42,13 @@ from forebay.service.http.routes import (
 )
 from forebay.service.http.routes import debug as debug_routes
 from forebay.service.http.store_rpc import StoreRpc
-from forebay.service.rate_limits import ClientRateLimiter
 from forebay.service.runtime.request_stats import EndpointMatcher
 from forebay.service.service import Service
 from forebay.stores.rpc import PATH, store_methods
 
 ROUTE_MODULES: Final = (
-    *(jobs, claims, queues, dead_letters, schedules, workers, limits, metrics),
-    *(alerts, keys, audit, events, session, login, health),
+    *(jobs, job_claims, queues, dead_letters, schedules, workers, limits, metrics),
+    *(alerts, api_keys, audit, events, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (

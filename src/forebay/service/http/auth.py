@@ -24,12 +24,12 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service.auth import Authenticator, Caller, bearer_token, request_id
+from forebay.service.browser_sessions import ShownSession
+from forebay.service.client_rate_limits import ClientUsage, RateAllowance
 from forebay.service.http.cookies import SESSION, Cookie
-from forebay.service.problems import problem_of
-from forebay.service.rate_limits import ClientUsage, RateAllowance
+from forebay.service.problem_details import problem_of
 from forebay.service.refusal_log import key_name_in
-from forebay.service.runtime.converter import LARGE
-from forebay.service.sessions import ShownSession
+from forebay.service.runtime.codec_threads import LARGE
 
 CALLER: Final = "forebay.caller"
 REFUSED_KEY_NAME: Final = "forebay.refused_key_name"  # the name of the key in a refused token

@@ -13,11 +13,11 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from forebay.service.budgets import Budget
-from forebay.service.certificates import subject_name
+from forebay.service.connection_budgets import Budget
 from forebay.service.http.auth import CERTIFICATE
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
 from forebay.service.refusal_log import Refusals
+from forebay.service.tls_certificates import subject_name
 
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"

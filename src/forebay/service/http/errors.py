@@ -9,18 +9,18 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from forebay.errors import ForebayError
-from forebay.service import problems
-from forebay.service.problems import make_problem, problem_of
+from forebay.service import problem_details
+from forebay.service.problem_details import make_problem, problem_of
 from forebay.service.schema.base import InvalidRequest, Problem
 
 PROBLEM_JSON: Final = "application/problem+json"
 SERVER_ERRORS: Final = 500
 
 _BY_STATUS: Final = {
-    404: problems.NOT_FOUND,
-    405: problems.UNSUPPORTED,
-    408: problems.TOO_SLOW,
-    413: problems.TOO_LARGE,
+    404: problem_details.NOT_FOUND,
+    405: problem_details.UNSUPPORTED,
+    408: problem_details.TOO_SLOW,
+    413: problem_details.TOO_LARGE,
 }
 
 _BODY: Final = "data"  # Litestar's name of the whole body
@@ -52,7 +52,7 @@ def handle_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Respon
     """Return the response to a request that matches no endpoint, or is malformed."""
     kind = _BY_STATUS.get(error.status_code)
     if kind is None:
-        kind = problems.BAD_REQUEST if error.status_code < SERVER_ERRORS else problems.INTERNAL
+        kind = problem_details.BAD_REQUEST if error.status_code < SERVER_ERRORS else problem_details.INTERNAL
     message, field = _first_error(error.extra) if error.status_code < SERVER_ERRORS else ("", None)
     response = problem_response(make_problem(kind, message or str(error.detail), field=field))
     for name, value in (error.headers or {}).items():
@@ -63,19 +63,21 @@ def handle_http_error(_: Request[Any, Any, Any], error: HTTPException) -> Respon
 def handle_invalid_request(_: Request[Any, Any, Any], error: InvalidRequest) -> Response[Problem]:
     """Return the response to a body that is not JSON, or does not match the schema."""
     return problem_response(
-        make_problem(problems.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field)
+        make_problem(
+            problem_details.BAD_REQUEST, f"the body cannot be read: {error!s:.500}", field=error.field
+        )
     )
 
 
 def handle_timeout(_: Request[Any, Any, Any], error: RequestTimeout) -> Response[Problem]:
     """Return the response to a body that does not arrive."""
-    return problem_response(make_problem(problems.TOO_SLOW, str(error)))
+    return problem_response(make_problem(problem_details.TOO_SLOW, str(error)))
 
 
 def handle_unexpected_error(_: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Return the response to an internal error, whose details go to the log only."""
     logger.error("a request has failed with an internal error", exc_info=error)
-    return problem_response(make_problem(problems.INTERNAL, problems.INTERNAL_DETAIL))
+    return problem_response(make_problem(problem_details.INTERNAL, problem_details.INTERNAL_DETAIL))
 
 
 def _first_error(extra: Any) -> tuple[str, str | None]:

@@ -15,10 +15,10 @@ from litestar.enums import ScopeType
 from litestar.handlers import HTTPRouteHandler
 from litestar.types import Receive, Scope, Send
 
-from forebay.service.http.body import StrictRequest, read_body
-from forebay.service.http.routes import claims, jobs
+from forebay.service.http.json_body import StrictRequest, read_body
+from forebay.service.http.routes import job_claims, jobs
 
-HANDLERS: Final = (jobs.enqueue, jobs.enqueue_many, claims.claim, claims.settle)
+HANDLERS: Final = (jobs.enqueue, jobs.enqueue_many, job_claims.claim, job_claims.settle)
 # The handlers take this header too; a request with it takes the slow path.
 _IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 

@@ -17,10 +17,10 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.errors import ForebayError, TooManyRequests
-from forebay.service import problems
+from forebay.service import problem_details
 from forebay.service.http.auth import CALLER
-from forebay.service.http.body import read_body
 from forebay.service.http.errors import PROBLEM_JSON, RequestTimeout
+from forebay.service.http.json_body import read_body
 from forebay.service.http.request_context import (
     ClientDisconnected,
     run_while_connected,
@@ -28,7 +28,7 @@ from forebay.service.http.request_context import (
 )
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.store_calls import WAKEUP_OPERATION, call_store, check_call
-from forebay.service.problems import ProblemKind, kind_of, make_problem
+from forebay.service.problem_details import ProblemKind, kind_of, make_problem
 from forebay.service.service import Service
 from forebay.stores.rpc import MEDIA_TYPE, PATH, encode
 
@@ -52,16 +52,18 @@ class StoreRpc:
             return
         try:
             if scope["method"] != "POST":
-                await _send_problem(send, problems.UNSUPPORTED, "store calls are made by POST")
+                await _send_problem(send, problem_details.UNSUPPORTED, "store calls are made by POST")
                 return
             permit = AuthorizedRequest(self._service, cast("dict[str, Any]", scope)[CALLER])
             await self._serve(permit, scope["path"].removeprefix(PATH), receive, send)
         except ClientDisconnected:
             pass
         except RequestEntityTooLarge:
-            await _send_problem(send, problems.TOO_LARGE, f"a request has at most {self._max_body:,} bytes")
+            await _send_problem(
+                send, problem_details.TOO_LARGE, f"a request has at most {self._max_body:,} bytes"
+            )
         except RequestTimeout as exc:
-            await _send_problem(send, problems.TOO_SLOW, str(exc))
+            await _send_problem(send, problem_details.TOO_SLOW, str(exc))
 
     async def _serve(self, permit: AuthorizedRequest, operation: str, receive: Receive, send: Send) -> None:
         try:
@@ -76,7 +78,7 @@ class StoreRpc:
             raise
         except Exception as exc:  # the request boundary: details of an internal error go to the log only
             logger.error("a store call has failed with an internal error", exc_info=exc)
-            await _send_problem(send, problems.INTERNAL, problems.INTERNAL_DETAIL)
+            await _send_problem(send, problem_details.INTERNAL, problem_details.INTERNAL_DETAIL)
         else:
             if answer is None:
                 await self._answer_wakeup_poll(permit, body, receive, send)

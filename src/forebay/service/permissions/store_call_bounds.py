@@ -31,10 +31,10 @@ from forebay.domain.metrics import (
 )
 from forebay.domain.progress import check_step_name
 from forebay.domain.settlement import MAX_REASON, Settlement, truncate_reason
-from forebay.domain.text import clean_text
+from forebay.domain.storable_text import clean_text
 from forebay.domain.worker import MAX_HEARTBEAT_MS, MIN_HEARTBEAT_MS, SHOWN_JOBS, WorkerInfo
 from forebay.errors import InvalidJob
-from forebay.service.runtime.claim_bytes import payload_limit
+from forebay.service.runtime.payload_byte_budget import payload_limit
 from forebay.stores.rpc import MAX_JOBS
 
 MAX_ITEMS: Final = 10_000

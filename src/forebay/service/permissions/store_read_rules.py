@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from forebay.domain.dependencies import Edge
 from forebay.domain.document import CHANNEL, Document
-from forebay.domain.history import Event, Timeline
 from forebay.domain.job import JobId, JobSummary, QueueName
+from forebay.domain.job_history import Event, Timeline
 from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import JobStateInfo, Page
@@ -25,8 +25,8 @@ from forebay.payload.codec import mask_call
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.service.api_keys import KIND
 from forebay.service.auth import Caller
+from forebay.service.browser_sessions import KIND as SESSION
 from forebay.service.permissions.store_access import ResultFilter, StoreAccess, StoreCallRule, redact_reason
-from forebay.service.sessions import KIND as SESSION
 
 PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)
 # Operation that allows reads of documents of a kind; other kinds need the permission to read keys.

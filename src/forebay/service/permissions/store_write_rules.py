@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive
-from forebay.domain.history import Event
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, QueueName
+from forebay.domain.job_history import Event
 from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement, charge_of

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forebay.operations.audit import audit_page
 from forebay.operations.audit_check import check_audit
+from forebay.operations.audit_search import audit_page
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.audit import (
     AuditCheckRequest,

@@ -7,10 +7,10 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.operations.bulk import OnResults
-from forebay.operations.search import count_jobs
+from forebay.operations.bulk_actions import OnResults
+from forebay.operations.job_search import count_jobs
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.search import BulkResponse

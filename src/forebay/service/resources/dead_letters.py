@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from forebay.domain.gradual_revive import GradualRevive
-from forebay.domain.lifecycle import JobState
-from forebay.operations import bulk, gradual_revive
+from forebay.domain.job_states import JobState
+from forebay.operations import bulk_actions, gradual_revive
 from forebay.operations.failure_groups import failure_groups
 from forebay.service.resources.bulk import DEAD, BulkAction, run_bulk
 from forebay.service.resources.job_admin import list_matching
@@ -45,12 +45,12 @@ class DeadLetterResource:
         """Revive matching dead letters."""
         options = ReviveOptions(actor=actor)
         return await self._run_bulk(
-            partial(bulk.revive_matching, options=options, group=request.group), request
+            partial(bulk_actions.revive_matching, options=options, group=request.group), request
         )
 
     async def purge_dead(self, request: DeadLetterRequest, actor: str = "") -> BulkResponse:
         """Delete matching dead letters."""
-        return await self._run_bulk(partial(bulk.purge, actor=actor, group=request.group), request)
+        return await self._run_bulk(partial(bulk_actions.purge, actor=actor, group=request.group), request)
 
     async def _run_bulk(self, action: BulkAction, request: DeadLetterRequest) -> BulkResponse:
         return await run_bulk(

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, NewJob, QueueName
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import InvalidJob, JobNotFound
-from forebay.operations import bulk
-from forebay.operations.search import count_jobs, search_jobs
+from forebay.operations import bulk_actions
+from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.payload.codec import check_new_payload, check_queue, encode_tagged_call
 from forebay.service.resources.bulk import DELETABLE, REVIVABLE, BulkAction, run_bulk
 from forebay.service.resources.jobs import action_response
 from forebay.service.runtime.claim_waiters import ClaimWaiters
-from forebay.service.runtime.converter import BODY_SIZE
+from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import at, length
 from forebay.service.schema.job_views import JobList, job_list_item
@@ -50,10 +50,10 @@ class JobAdminResource:
         if request.where.is_empty and not request.all:
             raise InvalidJob("a filter without conditions means all jobs: confirm it with all", field="where")
         actions: dict[str, tuple[BulkAction, frozenset[JobState]]] = {
-            "cancel": (partial(bulk.cancel_matching, reason=request.reason, actor=actor), LIVE),
+            "cancel": (partial(bulk_actions.cancel_matching, reason=request.reason, actor=actor), LIVE),
             "revive": (
                 partial(
-                    bulk.revive_matching,
+                    bulk_actions.revive_matching,
                     options=ReviveOptions(
                         queue=None if request.queue is None else QueueName(request.queue),
                         delay_ms=length(request.delay_seconds) or 0,
@@ -63,7 +63,7 @@ class JobAdminResource:
                 ),
                 REVIVABLE,
             ),
-            "delete": (partial(bulk.purge, actor=actor), DELETABLE),
+            "delete": (partial(bulk_actions.purge, actor=actor), DELETABLE),
         }
         action, allowed = actions[request.action]
         query = request.where.query()

@@ -10,9 +10,9 @@ from typing import Final
 from msgspec.structs import astuple
 
 from forebay.app.busy_retry import retry_busy_async
-from forebay.app.handle import JobHandle, PollBackoff
+from forebay.app.job_handle import JobHandle, PollBackoff
 from forebay.domain.job import Job, JobId, NewJob, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.errors import (
     DuplicateJob,
     ForebayError,
@@ -28,10 +28,10 @@ from forebay.errors import (
 from forebay.operations.priority_inheritance import MayRaise, has_dependencies
 from forebay.payload.codec import is_same_call
 from forebay.payload.masking import mask
-from forebay.service.problems import problem_of
+from forebay.service.problem_details import problem_of
 from forebay.service.resources.job_reads import JobReads, QueueFilter
 from forebay.service.runtime.claim_waiters import ClaimWaiters
-from forebay.service.runtime.converter import BODY_SIZE
+from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.request_stats import RequestStats
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.runtime.write_batcher import WriteBatcher

@@ -9,13 +9,13 @@ import msgspec
 
 from forebay.app.client import Client
 from forebay.clock import Clock
-from forebay.domain.access import Grant
-from forebay.domain.openid import OpenIdSettings
-from forebay.domain.session import LoginSession, SessionLimits
+from forebay.domain.api_key import Grant
+from forebay.domain.login_session import LoginSession, SessionLimits
+from forebay.domain.openid_roles import OpenIdSettings
 from forebay.errors import ConfigError
-from forebay.service.openid_login import LoginProvider
+from forebay.service.browser_sessions import SessionAdmin, SessionCache
+from forebay.service.login_provider import LoginProvider
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.sessions import SessionAdmin, SessionCache
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class LoginSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.openid is None:
             return None
         try:
-            from forebay.service.openid import OpenIdProvider, check_address  # noqa: PLC0415 - needs an extra
+            from forebay.service.openid_client import OpenIdProvider, check_address  # noqa: PLC0415 - needs an extra
         except ModuleNotFoundError as exc:
             raise ConfigError(
                 f"a login by a provider needs {exc.name}, which is not installed: pip install 'forebay[oidc]'"

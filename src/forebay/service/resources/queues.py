@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from forebay.domain.backpressure import Throughput
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.query import Counts, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import IllegalTransition, QueueNotEmpty, QueueNotFound
-from forebay.operations import bulk
+from forebay.operations import bulk_actions
 from forebay.service.resources.bulk import DELETABLE, REVIVABLE, run_bulk
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
@@ -92,14 +92,14 @@ class QueueResource:
         if live and not force:
             raise QueueNotEmpty(f"queue {name} still has {live} jobs to do; drain it, or use force")
         await self._pool.run_long(
-            lambda store, _: bulk.drop_queue(store, queue_name, force=force, actor=actor)
+            lambda store, _: bulk_actions.drop_queue(store, queue_name, force=force, actor=actor)
         )
         return DropResponse(name=name, live_jobs=live)
 
     async def purge_queue(self, name: str, request: FilterRequest, actor: str = "") -> BulkResponse:
         """Delete jobs of a queue: the waiting ones, unless the filter names states. Running jobs stay."""
         query = await self._queue_query(name, request.where, WAITING)
-        action = partial(bulk.purge, actor=actor)
+        action = partial(bulk_actions.purge, actor=actor)
         return await run_bulk(
             self._pool, self._claim_waiters, action, DELETABLE, query, dry_run=request.dry_run
         )
@@ -107,7 +107,7 @@ class QueueResource:
     async def requeue(self, name: str, request: FilterRequest, actor: str = "") -> BulkResponse:
         """Revive dead and cancelled jobs of a queue."""
         query = await self._queue_query(name, request.where, REVIVABLE)
-        action = partial(bulk.revive_matching, options=ReviveOptions(actor=actor))
+        action = partial(bulk_actions.revive_matching, options=ReviveOptions(actor=actor))
         return await run_bulk(
             self._pool, self._claim_waiters, action, REVIVABLE, query, dry_run=request.dry_run
         )

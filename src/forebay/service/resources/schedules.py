@@ -13,7 +13,7 @@ from forebay.domain.schedule import ScheduleDefinition
 from forebay.domain.schedule_runs import next_runs
 from forebay.errors import ScheduleNotFound
 from forebay.service.runtime.claim_waiters import ClaimWaiters
-from forebay.service.runtime.converter import BODY_SIZE
+from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import ChangeResponse, moment_of
 from forebay.service.schema.jobs import EnqueueResponse

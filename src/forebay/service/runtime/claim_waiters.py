@@ -25,8 +25,8 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.payload.codec import VERSION
-from forebay.service.runtime.claim_bytes import payload_limit, read_payloads
-from forebay.service.runtime.presence import Presence
+from forebay.service.runtime.consumer_presence import Presence
+from forebay.service.runtime.payload_byte_budget import payload_limit, read_payloads
 from forebay.service.runtime.store_pool import StorePool
 from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.store import Store
@@ -206,13 +206,13 @@ class ClaimWaiters:
     async def run_unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Await `work`; return None if waits end before it is done."""
         working = asyncio.ensure_future(work)
-        ending = asyncio.ensure_future(self._stopped.wait())
+        stopping = asyncio.ensure_future(self._stopped.wait())
         try:
-            await asyncio.wait((working, ending), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
             return await working if working.done() else None
         finally:
             working.cancel()
-            ending.cancel()
+            stopping.cancel()
 
     async def wait_for_wakeup(self, last_token: str | None) -> str:
         """Return a token that changes with every wake-up of the store and differs between servers.

@@ -20,10 +20,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from forebay.domain.backpressure import Throughput
-from forebay.domain.history import Event
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_history import Event
 from forebay.errors import ForebayError
-from forebay.service.problems import problem_of
+from forebay.service.problem_details import problem_of
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import ResponseModel
 from forebay.service.schema.events import (
@@ -104,13 +104,13 @@ class FeedListener:
         if self.is_over.is_set() and self._unread.empty():
             return None
         getting = asyncio.ensure_future(self._unread.get())
-        ending = asyncio.ensure_future(self.is_over.wait())
+        stopping = asyncio.ensure_future(self.is_over.wait())
         try:
-            await asyncio.wait((getting, ending), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((getting, stopping), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return getting.result() if getting.done() else None
         finally:
             getting.cancel()
-            ending.cancel()
+            stopping.cancel()
 
     def send_changes(self, state: FeedState) -> None:
         """Send what is new for this listener."""

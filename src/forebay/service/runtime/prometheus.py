@@ -7,7 +7,7 @@ from typing import Final
 
 from forebay.domain.histogram import Histogram
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricEvent
 from forebay.domain.schedule import Schedule
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo

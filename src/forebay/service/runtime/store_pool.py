@@ -17,7 +17,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreUnavailable
 from forebay.service.runtime.circuit_breaker import StoreBreaker
-from forebay.service.runtime.converter import Converter
+from forebay.service.runtime.codec_threads import Converter
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from forebay.domain.history import ACTIONS, Event, EventKind
+from forebay.domain.job_history import ACTIONS, Event, EventKind
 from forebay.domain.query import MAX_PAGE
-from forebay.operations.audit import AuditPage, AuditQuery
 from forebay.operations.audit_check import AuditCheck
+from forebay.operations.audit_search import AuditPage, AuditQuery
 from forebay.payload.masking import mask
 from forebay.service.schema.base import (
     Key,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import JobState
 from forebay.errors import PayloadError
-from forebay.operations.diagnosis import DiagnosisItem
-from forebay.operations.timeline import timeline_lines
+from forebay.operations.job_diagnosis import DiagnosisItem
+from forebay.operations.job_timeline import timeline_lines
 from forebay.payload.masking import mask
 from forebay.service.schema.base import RequestModel, ResponseModel, at, moment_of
 from forebay.service.schema.job_views import JobView

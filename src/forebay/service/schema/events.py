@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from forebay.domain.history import Event, EventKind
+from forebay.domain.job_history import Event, EventKind
 from forebay.service.schema.base import ResponseModel, moment_of
 from forebay.service.schema.queues import QueueView
 from forebay.service.schema.workers import WorkerView

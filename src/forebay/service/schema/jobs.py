@@ -19,8 +19,8 @@ from forebay.domain.job import (
     QueueName,
     UniqueUntil,
 )
-from forebay.domain.lifecycle import JobState
-from forebay.domain.retry import PRESETS
+from forebay.domain.job_states import JobState
+from forebay.domain.retry_policy import PRESETS
 from forebay.errors import InvalidJob
 from forebay.payload.codec import encode_tagged_call
 from forebay.service.schema.base import (

@@ -8,7 +8,7 @@ from msgspec import Meta, field
 
 from forebay.domain.job import JobId as StoredId
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.service.schema.base import (
     DelaySeconds,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from forebay.domain.audit_chain import ChainLine
-from forebay.domain.history import Event
+from forebay.domain.audit_hash_chain import ChainLine
+from forebay.domain.job_history import Event
 
 
 class AuditLogStore(Protocol):

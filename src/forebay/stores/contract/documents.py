@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from forebay.domain.document import Document
-from forebay.domain.history import Event
+from forebay.domain.job_history import Event
 
 
 class DocumentStore(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from forebay.domain.dependencies import Edge
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
+from forebay.domain.job_history import Timeline
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import ArchiveEntry, JobQuery, JobStateInfo, Page, Position
 

@@ -11,9 +11,9 @@ import msgspec
 
 from forebay.domain.fairness import is_fairness_lane
 from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import is_limit_lane
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.errors import ForebayError, IllegalTransition, JobNotFound, StoreBusy
 
 OnConflict = Literal["return", "raise", "ignore"]

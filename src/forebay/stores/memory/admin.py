@@ -7,20 +7,20 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from forebay.domain.changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.dependencies import DependencyEvent
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
-from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_states import LIVE, WAITING, JobState
+from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import QueueNotEmpty, QueueNotFound
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
-from forebay.stores.memory.edges import reopen_edges
+from forebay.stores.memory.dependency_edges import reopen_edges
 from forebay.stores.memory.insert import copy_metadata, get_or_create_queue
+from forebay.stores.memory.job_sequences import join
 from forebay.stores.memory.limits import release_slots
 from forebay.stores.memory.maintenance import move_queue_to_dead
-from forebay.stores.memory.sequences import join
 from forebay.stores.memory.state import State
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import nlargest, nsmallest
 from itertools import takewhile
 
-from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain
-from forebay.domain.history import Event
+from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, extend_chain
+from forebay.domain.job_history import Event
 from forebay.stores.memory.state import State
 
 

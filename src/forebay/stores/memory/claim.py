@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.stores.contract.values import MAX_PROMOTED_PER_CALL, QueueClaim
 from forebay.stores.memory import fairness

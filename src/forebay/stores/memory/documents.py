@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.domain.document import Document
-from forebay.domain.history import Event
+from forebay.domain.job_history import Event
 from forebay.stores.memory.state import State
 
 

@@ -11,7 +11,7 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores import ids as job_ids
+from forebay.stores import job_ids
 from forebay.stores.contract.engine import Features, Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -15,8 +15,8 @@ from forebay.domain.fairness import (
     virtual_time_step,
 )
 from forebay.domain.job import QueueName
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import limit_fairness_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue
 from forebay.stores.memory.job_heap import StoredJob, is_in_time
 from forebay.stores.memory.state import State

@@ -18,14 +18,14 @@ from forebay.domain.backpressure import (
     time_until_room,
 )
 from forebay.domain.dependencies import Edge, EdgeState
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.memory.edges import add_edges, resolve_parents
-from forebay.stores.memory.sequences import join
+from forebay.stores.memory.dependency_edges import add_edges, resolve_parents
+from forebay.stores.memory.job_sequences import join
 from forebay.stores.memory.state import State
 
 

@@ -8,13 +8,13 @@ from msgspec.structs import replace
 
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.job import Job, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import JobProgress
 from forebay.domain.store_move import JobExport, waiting_state
-from forebay.stores.memory.edges import add_edges
+from forebay.stores.memory.dependency_edges import add_edges
 from forebay.stores.memory.insert import copy_metadata, get_or_create_queue
 from forebay.stores.memory.job_heap import StoredJob
-from forebay.stores.memory.sequences import join
+from forebay.stores.memory.job_sequences import join
 from forebay.stores.memory.state import State
 from forebay.stores.shared.job_import import resolve_imported_edges
 

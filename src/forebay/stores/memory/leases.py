@@ -7,8 +7,8 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from forebay.domain.history import EventKind
 from forebay.domain.job import Job, WorkerId
+from forebay.domain.job_history import EventKind
 from forebay.domain.lease import Lease
 from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, PendingCancel, RenewResult
 from forebay.stores.memory.insert import copy_for_caller

@@ -8,13 +8,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from forebay.domain.changes import limit_changes
 from forebay.domain.fairness import fairness_key_of, is_fairness_lane
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, QueueName
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import limit_fairness_lane, limit_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit, LimitUsage, limit_scope, narrow_scopes, queue_scope, usage_of
+from forebay.domain.operator_changes import limit_changes
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.fairness import MemoryFairUnpark, jobs_in_lane, join_limit_lane
 from forebay.stores.memory.job_heap import StoredJob

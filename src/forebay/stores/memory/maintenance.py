@@ -11,9 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.domain.backpressure import FULL_AFTER_MS, is_rate
-from forebay.domain.history import AUDIT_RETENTION_MS, EventKind
 from forebay.domain.job import DAY_MS, Job, QueueName
-from forebay.domain.lifecycle import LIVE, WAITING, JobState
+from forebay.domain.job_history import AUDIT_RETENTION_MS, EventKind
+from forebay.domain.job_states import LIVE, WAITING, JobState
 from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue, QueueState, stagger_task_name
 from forebay.domain.settlement import promoted_at

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
 from forebay.stores.memory.state import State
 from forebay.stores.shared.metrics import snapshots_of

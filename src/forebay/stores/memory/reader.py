@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.domain.audit_chain import ChainLine
+from forebay.domain.audit_hash_chain import ChainLine
 from forebay.domain.backpressure import Throughput
 from forebay.domain.dependencies import Edge, by_parent
 from forebay.domain.document import Document
-from forebay.domain.history import Event, Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, Timeline
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, LimitUsage
 from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
@@ -43,8 +43,8 @@ from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.contract.metrics import MAX_ROWS
 from forebay.stores.memory import audit_log, metrics
-from forebay.stores.memory.health_check import find_problems
 from forebay.stores.memory.insert import copy_for_caller, load_throughput
+from forebay.stores.memory.invariants import find_problems
 from forebay.stores.memory.job_heap import claim_order, is_in_time
 from forebay.stores.memory.limits import limit_usages
 from forebay.stores.memory.state import State

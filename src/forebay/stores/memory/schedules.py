@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from forebay.domain.changes import schedule_changes
-from forebay.domain.history import Changes, Event, EventKind
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.operator_changes import schedule_changes
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.stores.contract.schedules import DueSchedules, FireResult

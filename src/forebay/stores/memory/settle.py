@@ -6,11 +6,11 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from forebay.domain.history import MAX_STORED_ERRORS, Attempt, EventKind, truncate_error
 from forebay.domain.job import Job, JobId, PastError, WorkerId
+from forebay.domain.job_history import MAX_STORED_ERRORS, Attempt, EventKind, truncate_error
+from forebay.domain.job_states import JobState, check_transition, is_final
 from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState, check_transition, is_final
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import OutcomeKind, Settlement, is_ready_early, is_same_end
 from forebay.stores.contract.values import LeaseRefusal

@@ -13,7 +13,7 @@ from forebay.domain.settlement import Settlement
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult, remaining_claims
 from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.claim import _claim_all
-from forebay.stores.memory.dependencies import propagate
+from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.insert import copy_for_caller
 from forebay.stores.memory.leases import _jobs_of_worker, _lease, _pending_cancels
 from forebay.stores.memory.settle import _refusal, _settle

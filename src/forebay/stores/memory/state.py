@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from forebay.domain.audit_chain import ChainLine
+from forebay.domain.audit_hash_chain import ChainLine
 from forebay.domain.dependencies import DependencyEvent, Edge
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS, joining_virtual_time, lane_for_keys, resuming_virtual_time
-from forebay.domain.history import MAX_EVENTS, Attempt, Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
-from forebay.domain.lifecycle import WAITING, JobState
+from forebay.domain.job_history import MAX_EVENTS, Attempt, Changes, Event, EventKind
+from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
 from forebay.domain.progress import JobProgress

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.document import Document
-from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
@@ -48,7 +48,7 @@ from forebay.stores.memory import (
     settle_and_claim,
 )
 from forebay.stores.memory import leases as leases_module
-from forebay.stores.memory.dependencies import propagate
+from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.state import State
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from forebay.domain.changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
-from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import LIVE, WAITING, JobState, is_final
+from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
@@ -26,9 +26,10 @@ from forebay.stores.contract.clock_readings import (
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres.connection import RetryTransaction
-from forebay.stores.postgres.edges import reopen_edges
+from forebay.stores.postgres.dependency_edges import reopen_edges
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
+from forebay.stores.postgres.job_sequences import rejoin
 from forebay.stores.postgres.maintenance import (
     end_waiting,
     has_concurrent_inserts,
@@ -37,7 +38,6 @@ from forebay.stores.postgres.maintenance import (
 )
 from forebay.stores.postgres.row_locks import busy_result, lock_jobs, row_key
 from forebay.stores.postgres.rows import options_text_with
-from forebay.stores.postgres.sequences import rejoin
 from forebay.stores.postgres.transaction import JobKey, Transaction
 from forebay.stores.shared.rows import json_text, worker_details_json
 

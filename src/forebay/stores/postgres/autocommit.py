@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from forebay.stores.postgres.binary import Packed
+from forebay.stores.postgres.binary_parameters import Packed
 from forebay.stores.postgres.connection import Connection, RetryTransaction, Statements
 from forebay.stores.postgres.prepared_statement import PreparedStatement
 from forebay.stores.shared.rows import Row

@@ -23,7 +23,7 @@ from forebay.stores.postgres.connection import (
 )
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.placeholders import as_psycopg_error, number_placeholders
-from forebay.stores.shared.caller_transactions import (
+from forebay.stores.shared.caller_connections import (
     BEGIN_FIRST,
     driver_connection,
     driver_connection_async,

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 import psycopg
 
 from forebay.domain.fairness import fairness_key_of, is_fairness_lane
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import is_limit_lane, limit_fairness_lane, limit_lane, limit_scope_of, task_lane
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.postgres.claim_cursor import (

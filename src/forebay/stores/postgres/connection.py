@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from forebay.errors import ConfigError, StoreBusy, StoreError
-from forebay.stores.postgres.binary import ListDumper
+from forebay.stores.postgres.binary_parameters import ListDumper
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.session import Session
 

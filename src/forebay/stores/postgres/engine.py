@@ -11,7 +11,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.ids import new_id as next_id
+from forebay.stores.job_ids import new_id as next_id
 from forebay.stores.postgres.caller_connection import (
     CallerConnection,
     run_with_connection_async,
@@ -32,7 +32,7 @@ from forebay.stores.postgres.settle import settle_all
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier, PostgresWakeups
-from forebay.stores.shared.caller_transactions import check_completed
+from forebay.stores.shared.caller_connections import check_completed
 
 
 class PostgresEngine:

@@ -83,16 +83,16 @@ DRIVER_ERRORS: Final = (psycopg.Error, UnicodeEncodeError, OverflowError)
 
 def translate_error(location: str, exc: Exception) -> StoreError:
     """Return the store error for a driver error."""
-    said = (str(exc).strip() or type(exc).__name__).splitlines()[0]
+    message = (str(exc).strip() or type(exc).__name__).splitlines()[0]
     if not isinstance(exc, psycopg.Error):
-        return StoreRefused(f"{location} cannot hold a value: {said}")
+        return StoreRefused(f"{location} cannot hold a value: {message}")
     for pattern, error_type, meaning in _REFUSALS:
         if pattern.search(str(exc)):
-            return error_type(f"{location} {meaning} ({said})")
+            return error_type(f"{location} {meaning} ({message})")
     for kind, error_type, meaning in _MEANING:
         if isinstance(exc, kind):
-            return error_type(f"{location} {meaning} ({said}{_lock_context(exc)})")
-    return StoreError(f"{location}: {said}")
+            return error_type(f"{location} {meaning} ({message}{_lock_context(exc)})")
+    return StoreError(f"{location}: {message}")
 
 
 def _lock_context(exc: psycopg.Error) -> str:

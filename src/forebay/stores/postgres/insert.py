@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
@@ -27,14 +27,14 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.ids import iter_ids
+from forebay.stores.job_ids import iter_ids
 from forebay.stores.postgres.connection import RetryTransaction
-from forebay.stores.postgres.edges import EdgeWriter, ReusedIds
+from forebay.stores.postgres.dependency_edges import EdgeWriter, ReusedIds
 from forebay.stores.postgres.fairness import mark_pending
-from forebay.stores.postgres.sequences import SequenceWriter
+from forebay.stores.postgres.job_sequences import SequenceWriter
 from forebay.stores.postgres.transaction import JobKey, Transaction
 from forebay.stores.shared.rows import new_options_text
-from forebay.stores.shared.throughput import throughput_from_row, throughput_params
+from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
 
 # No statement holds much more than this: the server takes no message of a gigabyte.
 GROUP_BYTES: Final = 64 * 2**20
@@ -122,7 +122,7 @@ class InsertBatch:
         self._states, self._busy = tx.states_and_busy(given, self._holders.values())
         self._taken_keys: list[tuple[JobKey, JobId, int | None]] = []
         self.results: list[InsertResult] = []  # of the earlier jobs
-        self._group_places: dict[JobId, tuple[InsertGroup, int]] = {}
+        self._group_positions: dict[JobId, tuple[InsertGroup, int]] = {}
         self._edges = EdgeWriter(tx, jobs, list(self._states), is_caller_tx=rules.is_caller_tx)
         self._given_ids: set[JobId] = set()
 
@@ -162,7 +162,7 @@ class InsertBatch:
     def _add_child(self, job: NewJob, group: InsertGroup) -> InsertResult:
         """Accept a job with parents, which may be jobs of this very batch, or with a sequence."""
         queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
-        parents = self._edges.resolve_parents(job, queue, self.results, self._group_places)
+        parents = self._edges.resolve_parents(job, queue, self.results, self._group_positions)
         unmet = sum([state is not EdgeState.MET for _, state in parents]) + self._sequences.must_wait(
             job.sequence
         )
@@ -178,8 +178,8 @@ class InsertBatch:
             self._sequences.join(job.sequence, job_id)
             group.dependants[-1] = 1  # the next job of its sequence depends on it
         for parent, _ in parents:
-            if (place := self._group_places.get(parent)) is not None:
-                parent_group, index = place
+            if (group_position := self._group_positions.get(parent)) is not None:
+                parent_group, index = group_position
                 parent_group.dependants[index] = 1
         return InsertResult(id=job_id, is_new=True, state=group.state)
 
@@ -285,7 +285,7 @@ class InsertBatch:
         group.unmet.append(unmet)
         group.size += len(job.payload)
         if self._edges.is_used:
-            self._group_places[job_id] = group, len(group.ids) - 1
+            self._group_positions[job_id] = group, len(group.ids) - 1
         return job_id
 
     def flush(self) -> None:

@@ -8,11 +8,19 @@ from typing import Final, NamedTuple
 
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import JobId, NewJob
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.rank import compute_rank
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.ids import create_ids
-from forebay.stores.postgres.binary import Packed, bigint, blobs, integer, text, texts, uniform_texts
+from forebay.stores.job_ids import create_ids
+from forebay.stores.postgres.binary_parameters import (
+    Packed,
+    bigint,
+    blobs,
+    integer,
+    text,
+    texts,
+    uniform_texts,
+)
 from forebay.stores.postgres.connection import Connection, RetryTransaction, Statements
 from forebay.stores.postgres.insert import GROUP_BYTES
 from forebay.stores.postgres.insert_graph import InsertGraph, graph_of

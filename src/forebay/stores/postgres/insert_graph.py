@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from forebay.domain.job import JobId, NewJob, OnFailure
-from forebay.stores.postgres.binary import Packed, bigint, bigints, text, uniform_texts
+from forebay.stores.postgres.binary_parameters import Packed, bigint, bigints, text, uniform_texts
 
 
 class InsertGraph(NamedTuple):

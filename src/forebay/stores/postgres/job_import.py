@@ -10,15 +10,15 @@ from typing import TypeVar
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import MAX_STEPS
 from forebay.domain.store_move import JobExport, waiting_state
 from forebay.errors import StoreBusy
 from forebay.stores.postgres.connection import RetryTransaction
-from forebay.stores.postgres.edges import ReusedIds, require_parent_states
+from forebay.stores.postgres.dependency_edges import ReusedIds, require_parent_states
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
-from forebay.stores.postgres.sequences import rejoin
+from forebay.stores.postgres.job_sequences import rejoin
 from forebay.stores.postgres.transaction import JobKey, QueryRunner, Transaction
 from forebay.stores.shared.job_export import JobExportMixin
 from forebay.stores.shared.job_import import attempt_params, job_params, resolve_imported_edges

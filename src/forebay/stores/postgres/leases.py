@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, WorkerId
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import WAITING
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import WAITING
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, RenewResult
 from forebay.stores.postgres.limits import record_ended_leases

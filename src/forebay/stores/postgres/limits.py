@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol, TypeVar
 
-from forebay.domain.changes import limit_changes
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.job_history import Changes, Event, EventKind
 from forebay.domain.lane import limit_lane
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Bucket, Limit, LimitUsage, queue_scope, scopes_of
+from forebay.domain.operator_changes import limit_changes
 from forebay.domain.settlement import TokenCharge
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.postgres.connection import RetryTransaction

@@ -7,7 +7,7 @@ from functools import cache
 
 import psycopg
 
-from forebay.stores.shared.caller_transactions import is_from
+from forebay.stores.shared.caller_connections import is_from
 
 
 @cache

@@ -17,7 +17,7 @@ from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
-from forebay.stores.postgres.binary import Packed
+from forebay.stores.postgres.binary_parameters import Packed
 from forebay.stores.postgres.connection import Raw
 from forebay.stores.postgres.placeholders import number_placeholders
 from forebay.stores.shared.rows import Row

@@ -8,9 +8,9 @@ from typing import Final
 
 from forebay.domain.backpressure import Throughput
 from forebay.domain.dependencies import Edge
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
@@ -31,8 +31,8 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
+from forebay.stores.postgres.dependency_edges import resolve_edge_states
 from forebay.stores.postgres.documents import PostgresDocumentReader
-from forebay.stores.postgres.edges import resolve_edge_states
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.job_import import PostgresJobExport
 from forebay.stores.postgres.limits import PostgresLimitReader
@@ -55,7 +55,7 @@ from forebay.stores.shared.rows import (
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.shared.throughput import throughput_from_row, throughput_params
+from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
 
 LATE_MS: Final = 60_000
 

@@ -9,7 +9,7 @@ from typing import Final
 import psycopg
 
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.job_states import JobState, is_final
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.rows import job_from_row

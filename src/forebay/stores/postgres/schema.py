@@ -23,14 +23,14 @@ from forebay.stores.postgres.connection import (
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.partitions import first_days
 from forebay.stores.postgres.transaction import StatementExecutor
-from forebay.stores.shared.migrations import (
+from forebay.stores.shared.migration_loader import (
     NOTHING_APPLIED,
     AppliedSchema,
     Migration,
     load_migrations,
     pending_migrations,
 )
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 
 PACKAGE: Final = "forebay.stores.postgres"
 OLDEST_SERVER: Final = 150_000

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from forebay.domain.history import MAX_STORED_ERRORS, Event, EventKind, truncate_error
 from forebay.domain.job import JobId, PastError, QueueName, WorkerId
+from forebay.domain.job_history import MAX_STORED_ERRORS, Event, EventKind, truncate_error
+from forebay.domain.job_states import WAITING, JobState, check_transition
 from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import QueueRank
 from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
 from forebay.stores.contract.values import LeaseRefusal

@@ -18,7 +18,16 @@ from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
 from forebay.stores.contract.values import PendingCancel, QueueClaim, SettleAndClaimResult
-from forebay.stores.postgres.binary import Packed, bigint, bigints, blobs, boolean, text, texts, uniform_texts
+from forebay.stores.postgres.binary_parameters import (
+    Packed,
+    bigint,
+    bigints,
+    blobs,
+    boolean,
+    text,
+    texts,
+    uniform_texts,
+)
 from forebay.stores.postgres.claim_cursor import (
     HEAD,
     LATE_MS,
@@ -33,7 +42,7 @@ from forebay.stores.postgres.errors import DRIVER_ERRORS
 from forebay.stores.postgres.prepared_statement import PreparedStatement, execute_pipelined
 from forebay.stores.postgres.settle import is_simple_success
 from forebay.stores.postgres.transaction import HandleCache
-from forebay.stores.shared.partial_calls import raise_as_lost_response
+from forebay.stores.shared.partial_failures import raise_as_lost_response
 from forebay.stores.shared.rows import CANDIDATE_COLUMNS, Row, job_from_candidate, settings_from_text
 
 # A case for the slow path mostly stays one for a while, and detecting it takes a round trip: so many calls
@@ -136,16 +145,16 @@ class FastResponse(NamedTuple):
         return requested if self.room is None else self.room
 
 
-class FreedSlots(NamedTuple):
+class ReleasedSlots(NamedTuple):
     """Slots released under limits in one call: ended jobs, also by queue, and waiting lanes."""
 
     settled: int = 0
     by_queue: Mapping[str, int] = MappingProxyType({})
     has_waiting_lane: bool = False
 
-    def add(self, settled: int, response: FastResponse) -> FreedSlots:
+    def add(self, settled: int, response: FastResponse) -> ReleasedSlots:
         # Only the first statement of a call has settlements.
-        return FreedSlots(
+        return ReleasedSlots(
             self.settled + settled,
             self.by_queue or response.ended_by_queue,
             self.has_waiting_lane or response.has_waiting_lane,
@@ -184,7 +193,7 @@ class FastSettleAndClaim:
         # By queue: slow path for so many more calls, and whether limits were known then. With known limits
         # another fast path applies.
         self._slow_path_left: dict[QueueName, tuple[int, bool]] = {}
-        self._slots = FreedSlots()
+        self._slots = ReleasedSlots()
         self._had_dependants = False  # some of the jobs that ended last
         self._contended = 0  # calls during which other workers probably lock the same joins
         # Outbox entries, and those of them that `resolve_completed` need not try: it would find what this
@@ -196,13 +205,13 @@ class FastSettleAndClaim:
         self, worker: WorkerId, settlements: Sequence[Settlement], claims: Sequence[QueueClaim], room: int
     ) -> PartialResult:
         """Run the queue claims one after the other, until one needs the slow path."""
-        self._slots = FreedSlots()
+        self._slots = ReleasedSlots()
         nothing = PartialResult(None, settlements, claims)
         # A pooler may send the next statement to a session in which it is not prepared.
         if not claims or self._connection.address.pooled or not _fit_fast_path(settlements):
             return nothing
         settings = [self._cache.open_queues.get(claim.queue) for claim in claims]
-        postponed = [self._is_put_off(claim.queue) for claim in claims]
+        postponed = [self._is_postponed(claim.queue) for claim in claims]
         if None in settings or any(postponed):
             return nothing
         # The statement finds a position among them by binary search.
@@ -264,7 +273,7 @@ class FastSettleAndClaim:
             return False
         return True
 
-    def _is_put_off(self, queue: QueueName) -> bool:
+    def _is_postponed(self, queue: QueueName) -> bool:
         is_limited = bool(self._cache.limited)
         left, was_limited = self._slow_path_left.pop(queue, (0, is_limited))
         if not left or was_limited != is_limited:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
-from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event
+from forebay.domain.job_states import JobState, is_final
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState, is_final
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -30,10 +30,10 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.postgres import admin, commands, dependencies, maintenance, partitions
+from forebay.stores.postgres import admin, commands, dependency_propagation, maintenance, partitions
 from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
-from forebay.stores.postgres.binary import bigint, bigints, text, texts
+from forebay.stores.postgres.binary_parameters import bigint, bigints, text, texts
 from forebay.stores.postgres.claim_cursor import ClaimCursor
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.documents import PostgresDocumentStore
@@ -50,8 +50,8 @@ from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSe
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier
 from forebay.stores.shared.audit_log import append_chain_rows
-from forebay.stores.shared.dependencies import PropagationPending
-from forebay.stores.shared.partial_calls import raise_as_lost_response, run_optional
+from forebay.stores.shared.dependency_propagation import PropagationPending
+from forebay.stores.shared.partial_failures import raise_as_lost_response, run_optional
 
 T = TypeVar("T")
 # Transactions of one call that propagate job ends, at most.
@@ -104,7 +104,9 @@ class PostgresStore(
                 entry_ids, self._outbox_ids = self._outbox_ids, []
                 if not entry_ids:
                     break
-                result = self._transact_with_retry(partial(dependencies.propagate, entry_ids=entry_ids))
+                result = self._transact_with_retry(
+                    partial(dependency_propagation.propagate, entry_ids=entry_ids)
+                )
                 self._outbox_ids += result.left
                 has_released |= result.has_released
         except StoreUnavailable:
@@ -130,7 +132,9 @@ class PostgresStore(
             except PropagationPending:
                 # Another transaction may have processed the entry: this has waited for it, and the next try
                 # finds it gone.
-                fruitless = 0 if self._run_transaction(dependencies.propagate_all).edges else fruitless + 1
+                fruitless = (
+                    0 if self._run_transaction(dependency_propagation.propagate_all).edges else fruitless + 1
+                )
                 if fruitless == TRIES:
                     raise
 
@@ -283,7 +287,10 @@ class PostgresStore(
 
     def promote(self, limit: int = BATCH) -> int:
         promoted, has_outbox_entries = self._write(lambda tx: maintenance.promote(tx, limit))
-        if has_outbox_entries and self._write(dependencies.propagate_all).edges >= PROPAGATION_BATCH:
+        if (
+            has_outbox_entries
+            and self._write(dependency_propagation.propagate_all).edges >= PROPAGATION_BATCH
+        ):
             return max(promoted, limit)
         return promoted
 

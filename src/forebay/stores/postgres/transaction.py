@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol
 import psycopg
 
 from forebay.domain.dependencies import AFFECTED_STATES, DependencyEvent, EdgeState
-from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import MAX_EVENTS, Event
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import QueueRank, Scoring, compute_rank
 from forebay.stores.postgres.claim_cursor import ClaimCursor, ClaimCursors

@@ -19,8 +19,8 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.keys import DEFAULT_NAMESPACE, tag
-from forebay.stores.redis.scripts import Script, load_scripts
+from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+from forebay.stores.redis.lua_scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
@@ -30,7 +30,7 @@ IDLE_SECONDS: Final = 1.0
 # Interval of the check whether a newer program has changed the layout.
 SCHEMA_SECONDS: Final = 5.0
 # History takes memory here, so it has a maximum number besides its retention.
-MAX_KEPT: Final = 10_000
+MAX_FINISHED: Final = 10_000
 REDIRECTIONS: Final = 5
 LOADS: Final = 10  # attempts to load a script that the server drops again and again
 _PORT: Final = re.compile(r":[0-9]+\Z")
@@ -75,16 +75,16 @@ class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     Several hosts, separated by commas, are nodes of one cluster, or alternatives of which one is reachable.
     With `master` the hosts are Sentinels that name the current master.
 
-    `accepts_loss` silences the warning about a server without persistence. `max_kept` bounds the jobs of each
-    queue and final state, `max_bytes_kept` their memory; 0 for any. A server that is silent for
+    `accepts_loss` silences the warning about a server without persistence. `max_finished` bounds the jobs of
+    each queue and final state, `max_finished_bytes` their memory; 0 for any. A server that is silent for
     `response_timeout` seconds is given up. `clock` is for tests."""
 
     url: str
     master: str | None = None
     namespace: str = DEFAULT_NAMESPACE
     accepts_loss: bool = False
-    max_kept: int = MAX_KEPT
-    max_bytes_kept: int = 0
+    max_finished: int = MAX_FINISHED
+    max_finished_bytes: int = 0
     response_timeout: float = ANSWER_SECONDS
     clock: str | None = None
 

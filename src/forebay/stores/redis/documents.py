@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.document import Document
-from forebay.domain.history import Event
+from forebay.domain.job_history import Event
 from forebay.domain.query import check_limit
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.rows import event_row

@@ -9,7 +9,7 @@ from typing import Final
 from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores import ids as job_ids
+from forebay.stores import job_ids
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.redis.circuit_breaker import ConnectBreaker, ServerReachability

@@ -12,7 +12,7 @@ from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput, queue_
 from forebay.domain.dependencies import missing_batch_parent, missing_parent
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, queue_scope
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import (
@@ -29,9 +29,9 @@ from forebay.errors import (
     WorkerNotFound,
 )
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.ids import create_ids
+from forebay.stores.job_ids import create_ids
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, header_prefix
-from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import STATES
 
 T = TypeVar("T")

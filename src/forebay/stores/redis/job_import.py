@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import Attempt
 from forebay.domain.job import Job, UniqueUntil
+from forebay.domain.job_history import Attempt
 from forebay.domain.store_move import JobExport
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import check_reply

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput
 from forebay.domain.dependencies import Edge, by_parent
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.job_history import Timeline
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,

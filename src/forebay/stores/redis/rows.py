@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.dependencies import Edge, EdgeState
-from forebay.domain.history import Attempt, Event
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
+from forebay.domain.job_history import Attempt, Event
 from forebay.domain.progress import JobProgress, LogLine, StepResult
 from forebay.domain.query import ArchiveEntry, JobStateInfo
 from forebay.domain.queue import Queue, QueueSettings, QueueState

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.changes import schedule_changes
 from forebay.domain.job import JobId
+from forebay.domain.operator_changes import schedule_changes
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun, ScheduleRunStatus
 from forebay.domain.schedule_runs import POSTPONE_MS, ScheduleAdvance

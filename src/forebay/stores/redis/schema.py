@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from forebay.errors import SchemaNewer, StoreUnusable
 from forebay.stores.redis.connection import Connection
-from forebay.stores.shared.migrations import unreleased_error
+from forebay.stores.shared.migration_loader import unreleased_error
 
 SCHEMA: Final = 1
 # Oldest layout that other programs must know to work with the data of this one.

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.domain.history import truncate_error
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.job_history import truncate_error
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import ProgressUpdate, normalize_update
 from forebay.domain.settlement import OutcomeKind, Settlement
@@ -20,7 +20,7 @@ from forebay.stores.contract.values import LeaseRefusal, PendingCancel, QueueCla
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import InsertRequest, check_reply
 from forebay.stores.redis.rows import format_log_line, format_step, job_from_row, jobs_from_lists, pack_result
-from forebay.stores.shared.partial_calls import raise_as_lost_response
+from forebay.stores.shared.partial_failures import raise_as_lost_response
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 
 _FIRST: Final = 2  # number of the first argument after the request

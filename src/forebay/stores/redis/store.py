@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
-from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
@@ -32,7 +32,7 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.ids import create_ids
+from forebay.stores.job_ids import create_ids
 from forebay.stores.redis import admin, commands
 from forebay.stores.redis.audit_log import RedisAuditLogStore
 from forebay.stores.redis.connection import Connection, is_full
@@ -48,15 +48,15 @@ from forebay.stores.redis.insert import (
 )
 from forebay.stores.redis.job_import import RedisJobImport
 from forebay.stores.redis.limits import RedisLimitStore
-from forebay.stores.redis.maintenance import RedisPruner
 from forebay.stores.redis.metrics import RedisMetricStore
+from forebay.stores.redis.pruner import RedisPruner
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
 from forebay.stores.redis.schedules import RedisScheduleStore
 from forebay.stores.redis.schema import SCHEMA, prepare
 from forebay.stores.redis.server_check import ServerWatch
 from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
-from forebay.stores.shared.dependencies import PropagationPending
-from forebay.stores.shared.partial_calls import run_optional
+from forebay.stores.shared.dependency_propagation import PropagationPending
+from forebay.stores.shared.partial_failures import run_optional
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.query import JobStateInfo
 from forebay.domain.settlement import Settlement
+from forebay.domain.storable_text import clean_text
 from forebay.domain.store_move import JobExport
-from forebay.domain.text import clean_text
 from forebay.errors import ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.contract.values import InsertResult, OnConflict, QueueClaim, SettleAndClaimResult
-from forebay.stores.ids import create_ids, new_id
+from forebay.stores.job_ids import create_ids, new_id
 from forebay.stores.remote.http_client import RequestNotSent, RequestTimedOut, ServiceClient
 from forebay.stores.rpc import MAX_JOBS, store_methods
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Final, Protocol
 
-from forebay.domain.audit_chain import START, ChainLine, ChainLink, extend_chain
-from forebay.domain.history import ACTIONS, Event
+from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, extend_chain
+from forebay.domain.job_history import ACTIONS, Event
 from forebay.domain.query import check_limit
 from forebay.stores.shared.rows import Row, event_from_row, json_text
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import QueueName, WorkerId, check_queue_name
+from forebay.domain.job_history import Event, EventKind
 from forebay.domain.worker import Command, CommandKind
 from forebay.errors import WorkerNotFound
-from forebay.stores.ids import new_id
+from forebay.stores.job_ids import new_id
 
 
 def build_commands(

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from forebay.domain.dependencies import Edge
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId
+from forebay.domain.job_history import Timeline
 from forebay.domain.store_move import JobExport
 
 

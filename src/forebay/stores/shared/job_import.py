@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import UNMET_STATES, DependencyEvent, Edge, EdgeState, starting_state
-from forebay.domain.history import Attempt
 from forebay.domain.job import Job, JobId
-from forebay.domain.lifecycle import JobState, is_final
+from forebay.domain.job_history import Attempt
+from forebay.domain.job_states import JobState, is_final
 from forebay.stores.shared.rows import json_text, options_of, options_text
 
 # Columns that hold fields of the record as they are.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from forebay.domain.job import QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot, pack_row, unpack_row
 from forebay.domain.query import Counts
 from forebay.stores.contract.metrics import MAX_ROWS, MetricReader

@@ -12,7 +12,6 @@ from msgspec.structs import asdict, replace
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import Attempt, Changes, Event, EventKind
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_TIMEOUT_MS,
@@ -26,13 +25,14 @@ from forebay.domain.job import (
     UniqueUntil,
     WorkerId,
 )
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Attempt, Changes, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import JobProgress, LogLine, Progress, StepResult, number_at
 from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue, QueueSettings, QueueState
-from forebay.domain.retry import DEFAULT_POLICY, RetryPolicy
+from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
 from forebay.stores.shared.limits import StoredLimit

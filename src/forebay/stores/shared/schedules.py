@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.job import Dependency, JobId, NewJob, UniqueUntil
-from forebay.domain.retry import RetryPolicy
+from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.schedule import (
     MAX_STORED_RUNS,
     CatchUp,

@@ -7,12 +7,12 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
-from forebay.domain.changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
-from forebay.domain.lifecycle import LIVE, WAITING, JobState, is_final
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import LIVE, WAITING, JobState, is_final
+from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
@@ -26,7 +26,7 @@ from forebay.stores.contract.clock_readings import (
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.shared.rows import json_text, worker_details_json
-from forebay.stores.sqlite.edges import reopen_edges
+from forebay.stores.sqlite.dependency_edges import reopen_edges
 from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.limits import release_slots
 from forebay.stores.sqlite.maintenance import end_waiting, move_queue_to_dead, remove_edges, remove_history

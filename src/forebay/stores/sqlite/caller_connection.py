@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from forebay.errors import ConfigError, StoreError
-from forebay.stores.shared.caller_transactions import BEGIN_FIRST, driver_connection, qualified_name
+from forebay.stores.shared.caller_connections import BEGIN_FIRST, driver_connection, qualified_name
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, translate_error
 
 

@@ -7,10 +7,10 @@ from heapq import merge
 from operator import itemgetter
 from typing import Final, TypeAlias
 
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import Job, UniqueUntil, WorkerId
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.limits import LimitBudget

@@ -13,12 +13,12 @@ from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.shared.caller_transactions import check_completed
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.caller_connections import check_completed
+from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.caller_connection import CallerConnection
 from forebay.stores.sqlite.connection import Connection, Durability
 from forebay.stores.sqlite.database_files import DatabasePaths
-from forebay.stores.sqlite.dependencies import propagate
+from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.schema import PACKAGE, check_file_schema, check_schema, migrate

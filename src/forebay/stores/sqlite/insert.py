@@ -10,18 +10,18 @@ import msgspec
 from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.history import Event, EventKind
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import json_text, new_options_text
-from forebay.stores.shared.throughput import throughput_from_row, throughput_params
-from forebay.stores.sqlite.edges import EdgeWriter
+from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
+from forebay.stores.sqlite.dependency_edges import EdgeWriter
 from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.transaction import UNCOUNTED, Transaction
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Job
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.progress import MAX_STEPS
 from forebay.domain.store_move import JobExport, waiting_state
 from forebay.stores.shared.job_export import JobExportMixin

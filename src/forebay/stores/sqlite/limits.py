@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from forebay.domain.changes import limit_changes
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.lane import limit_fairness_lane, limit_lane
-from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Bucket, Limit, LimitUsage
+from forebay.domain.operator_changes import limit_changes
 from forebay.domain.settlement import TokenCharge
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.limits import (

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from forebay.domain.backpressure import FULL_AFTER_MS
 from forebay.domain.dependencies import DependencyEvent
-from forebay.domain.history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job import DAY_MS, JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, stagger_task_name
 from forebay.domain.worker import COMMAND_RETENTION_MS
 from forebay.stores.shared.rows import STATES, Row, fairness_key_in, queue_from_row

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.backpressure import Throughput
 from forebay.domain.dependencies import Edge, EdgeState
-from forebay.domain.history import Timeline
 from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
-from forebay.domain.lifecycle import LIVE, JobState
+from forebay.domain.job_history import Timeline
+from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import (
     EXACT_UP_TO,
@@ -33,7 +33,7 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.errors import StoreError
-from forebay.stores.ids import seq_in_id
+from forebay.stores.job_ids import seq_in_id
 from forebay.stores.shared.audit_log import SqlAuditLogReader
 from forebay.stores.shared.rows import (
     Row,
@@ -50,11 +50,11 @@ from forebay.stores.shared.rows import (
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.shared.statements import load_statements
-from forebay.stores.shared.throughput import throughput_from_row, throughput_params
+from forebay.stores.shared.statement_loader import load_statements
+from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
+from forebay.stores.sqlite.dependency_edges import find_met_edges
 from forebay.stores.sqlite.documents import SqliteDocumentReader
-from forebay.stores.sqlite.edges import find_met_edges
 from forebay.stores.sqlite.job_import import SqliteJobExport
 from forebay.stores.sqlite.limits import SqliteLimitReader
 from forebay.stores.sqlite.metrics import SqliteMetricReader

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from forebay.clock import Clock
-from forebay.domain.changes import schedule_changes
-from forebay.domain.history import Changes, Event, EventKind
 from forebay.domain.job import JobId
+from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.operator_changes import schedule_changes
 from forebay.domain.query import check_limit
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun
 from forebay.domain.schedule_runs import ScheduleAdvance

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from forebay.errors import ConfigError, SchemaOutdated, StoreUnusable
-from forebay.stores.shared.migrations import (
+from forebay.stores.shared.migration_loader import (
     NOTHING_APPLIED,
     AppliedSchema,
     Migration,

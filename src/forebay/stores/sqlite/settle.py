@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypedDict
 
 from forebay.domain.dependencies import DependencyEvent
-from forebay.domain.history import MAX_STORED_ERRORS, Event, EventKind, truncate_error
 from forebay.domain.job import JobId, PastError, QueueName, WorkerId
+from forebay.domain.job_history import MAX_STORED_ERRORS, Event, EventKind, truncate_error
+from forebay.domain.job_states import WAITING, JobState, check_transition
 from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import WAITING, JobState, check_transition
 from forebay.domain.rank import QueueRank
 from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
 from forebay.stores.contract.values import LeaseRefusal
-from forebay.stores.ids import seq_in_id
+from forebay.stores.job_ids import seq_in_id
 from forebay.stores.shared.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.insert import insert_follow_ups
 from forebay.stores.sqlite.limits import release_slots

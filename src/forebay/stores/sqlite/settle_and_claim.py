@@ -19,7 +19,7 @@ from forebay.stores.contract.values import (
 )
 from forebay.stores.shared.limits import LimitBudget
 from forebay.stores.sqlite.claim import _claim
-from forebay.stores.sqlite.dependencies import propagate
+from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.limits import charge, load_budget, save_budget, unpark_due
 from forebay.stores.sqlite.maintenance import expire, promote_queue
 from forebay.stores.sqlite.progress import save_progress

@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
-from forebay.domain.history import Event
 from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job_history import Event
+from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.lifecycle import JobState
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
@@ -31,14 +31,14 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
 )
 from forebay.stores.shared.audit_log import append_chain_rows
-from forebay.stores.shared.dependencies import PropagationPending
+from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
-from forebay.stores.shared.statements import load_statements
+from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite import admin, commands, maintenance
 from forebay.stores.sqlite import leases as leases_module
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
 from forebay.stores.sqlite.database_files import DatabasePaths
-from forebay.stores.sqlite.dependencies import propagate
+from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.job_import import SqliteJobImport

@@ -11,13 +11,13 @@ from random import getrandbits
 from typing import Any, Final, NamedTuple, Protocol
 
 from forebay.domain.dependencies import DependencyEvent
-from forebay.domain.history import MAX_EVENTS, Event
 from forebay.domain.job import JobId, QueueName
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_history import MAX_EVENTS, Event
+from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, Scoring, compute_rank
 from forebay.errors import StoreError
-from forebay.stores.ids import RANDOM_BITS, SeqIds, first_seq, seq_in_id
+from forebay.stores.job_ids import RANDOM_BITS, SeqIds, first_seq, seq_in_id
 from forebay.stores.shared.limits import StoredLimit
 from forebay.stores.shared.rows import STATES, Row, changes_text, json_text, queue_from_row, row_from_queue
 

@@ -10,7 +10,7 @@ from socket import socket
 from threading import Lock, get_ident, main_thread
 from typing import Final
 
-from forebay.app.context import JobContext
+from forebay.app.job_context import JobContext
 from forebay.app.progress import PendingStep
 from forebay.domain.lease import Lease
 from forebay.domain.progress import LogLine, Progress, StepResult

@@ -19,14 +19,13 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.job_serialization import job_from_dict
 from forebay.app.middleware import add_job_fields_to_logs
-from forebay.app.serialization import job_from_dict
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.interrupts import set_interruptible
-from forebay.telemetry.logs import defer_interrupts_in_logging
+from forebay.telemetry.log_setup import defer_interrupts_in_logging
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection, ChildProgressSink
-from forebay.worker.executors.memory import limit_address_space, out_of_memory, resident_bytes
 from forebay.worker.executors.messages import (
     ChildBroken,
     ChildReady,
@@ -41,11 +40,12 @@ from forebay.worker.executors.messages import (
     make_ended,
     to_child,
 )
+from forebay.worker.executors.process_memory import limit_address_space, out_of_memory, resident_bytes
 from forebay.worker.executors.program_loader import ProgramLoader
 from forebay.worker.executors.program_origin import ProcessIdentity
-from forebay.worker.invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 from forebay.worker.parent_death import die_with
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 
 BUFFER: Final = 2**16
 ORPHANED: Final = 1
@@ -237,35 +237,37 @@ class ChildMain:
         try:
             invoke = Invoker(loader.app(run.place).registry)
         except BaseException as exc:  # the program's own code, which may raise anything
-            self._report(run, Failed(attempt_error(exc)), is_spent=True)
+            self._report(run, Failed(attempt_error(exc)), must_not_be_reused=True)
             return
         assignment = Assignment(job, monotonic())
         assignment.context.progress_sink = self._progress_sink
         self._progress_sink.begin(run.number, assignment.context)
-        is_spent = False
+        must_not_be_reused = False
         try:
             # Context variables that a job sets must not reach the next one.
             outcome = Context().run(self._outcome, invoke, assignment, run.memory)
         except BaseException as exc:  # a coroutine that has stopped its event loop, for example
-            outcome, is_spent = Failed(attempt_error(exc)), True
+            outcome, must_not_be_reused = Failed(attempt_error(exc)), True
         self._progress_sink.end()
         is_over = run.memory is not None and _is_memory_error(outcome)
         if is_over and isinstance(outcome, (Failed, Discarded)):
             outcome = replace(outcome, error=out_of_memory(run.memory or 0, outcome.error.traceback))
-        self._report(run, outcome, is_spent=is_spent or is_over)
+        self._report(run, outcome, must_not_be_reused=must_not_be_reused or is_over)
 
-    def _report(self, run: RunAttempt, outcome: Outcome, *, is_spent: bool) -> None:
+    def _report(self, run: RunAttempt, outcome: Outcome, *, must_not_be_reused: bool) -> None:
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):  # it belongs to the task, and may be closed
                 stream.flush()
         try:
-            self._worker_connection.send(make_ended(run.number, outcome, resident_bytes(), is_spent))
+            self._worker_connection.send(
+                make_ended(run.number, outcome, resident_bytes(), must_not_be_reused)
+            )
         except OSError:
             os._exit(ORPHANED)  # the task has closed our connection
         except Exception as exc:
             # It is too large, or has a text that cannot be encoded; nothing of it was sent.
             self._worker_connection.send(
-                make_ended(run.number, Failed(attempt_error(exc)), resident_bytes(), is_spent)
+                make_ended(run.number, Failed(attempt_error(exc)), resident_bytes(), must_not_be_reused)
             )
 
     def _outcome(self, invoke: Invoker, assignment: Assignment, memory: int | None) -> Outcome:

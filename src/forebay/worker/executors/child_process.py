@@ -62,7 +62,7 @@ class ChildProcess:
         self._is_reaped = False
         self.started_at = now
         self.is_ready = False
-        self.is_spent = False
+        self.must_not_be_reused = False
         self.jobs = 0
         self.resident: int | None = None  # bytes after its last job
         self.resident_at_first: int | None = None

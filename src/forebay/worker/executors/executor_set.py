@@ -10,17 +10,17 @@ from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.lane import lanes_for_program
 from forebay.payload.codec import VERSION
+from forebay.worker.coordinator_inbox import Inbox
+from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
 from forebay.worker.executors.program_origin import (
     check_loadable,
     check_not_isolated,
     origin_of_this_program,
     present_folder,
 )
-from forebay.worker.executors.protocol import Executor, ExecutorKinds
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import Invoker
 from forebay.worker.slots import ExecutorKind, Slots
+from forebay.worker.task_invoker import Invoker
 
 if TYPE_CHECKING:
     from forebay.worker.executors.event_loop import EventLoopExecutor

@@ -11,7 +11,8 @@ from typing import Final
 from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
-from forebay.telemetry.logs import job_fields
+from forebay.telemetry.log_setup import job_fields
+from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
 from forebay.worker.executors.messages import (
     ChildBroken,
@@ -28,9 +29,8 @@ from forebay.worker.executors.process_attempt import (
     process_died_error,
 )
 from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule, find_task_module
-from forebay.worker.inbox import Inbox
-from forebay.worker.invoker import Invoker, attempt_error
 from forebay.worker.slots import Assignment, ExecutorKind
+from forebay.worker.task_invoker import Invoker, attempt_error
 
 START_SECONDS: Final = 60.0
 CLOSE_SECONDS: Final = 1.5
@@ -233,7 +233,7 @@ class IsolatedExecutor:
     def _is_worn(self, process: ChildProcess) -> bool:
         grown = (process.resident or 0) - (process.resident_at_first or 0)
         return (
-            process.is_spent
+            process.must_not_be_reused
             or process.jobs >= MAX_JOBS
             or self._now() - process.started_at >= MAX_AGE_SECONDS
             or grown > MAX_GROWTH

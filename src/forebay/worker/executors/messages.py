@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.app.serialization import job_from_dict
+from forebay.app.job_serialization import job_from_dict
 from forebay.domain.job import NewJob
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (
@@ -131,14 +131,14 @@ class LoadSteps(msgspec.Struct, frozen=True, tag=True):
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, tag=True):
-    """The attempt has ended. `outcome` is an `Outcome`, which is decoded as its fields; `is_spent` means that
-    the process should not be used again."""
+    """The attempt has ended. `outcome` is an `Outcome`, which is decoded as its fields. The worker replaces a
+    process that `must_not_be_reused`."""
 
     run: int
     kind: str
     outcome: Any
     resident: int | None = None
-    is_spent: bool = False
+    must_not_be_reused: bool = False
 
 
 ToChild = StartChild | RunAttempt | ContextUpdate | StopAttempt | StepReply | Shutdown
@@ -191,8 +191,8 @@ def to_child(body: bytes) -> ToChild:
     return _TO_CHILD.decode(body)
 
 
-def make_ended(run: int, outcome: Outcome, resident: int | None, is_spent: bool) -> AttemptEnded:
-    return AttemptEnded(run, type(outcome).__name__, outcome, resident, is_spent)
+def make_ended(run: int, outcome: Outcome, resident: int | None, must_not_be_reused: bool) -> AttemptEnded:
+    return AttemptEnded(run, type(outcome).__name__, outcome, resident, must_not_be_reused)
 
 
 def outcome_of(message: AttemptEnded) -> Outcome:

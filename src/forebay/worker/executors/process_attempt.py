@@ -10,12 +10,11 @@ from socket import socket, socketpair
 from threading import Lock, Thread
 from typing import Final
 
-from forebay.app.context import ProgressSink
+from forebay.app.job_context import ProgressSink
 from forebay.app.progress import PendingStep
 from forebay.domain.outcome import AttemptError, Failed, Outcome
 from forebay.errors import StoreUnavailable
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
-from forebay.worker.executors.memory import out_of_memory, resident_bytes
 from forebay.worker.executors.messages import (
     AttemptEnded,
     ChildBroken,
@@ -29,8 +28,9 @@ from forebay.worker.executors.messages import (
     StopAttempt,
     outcome_of,
 )
-from forebay.worker.invoker import Invoker, JobTimeout, WorkerStopping
+from forebay.worker.executors.process_memory import out_of_memory, resident_bytes
 from forebay.worker.slots import Assignment
+from forebay.worker.task_invoker import Invoker, JobTimeout, WorkerStopping
 
 TICK_SECONDS: Final = 0.2
 # Shorter than the worker waits for interrupted jobs, so that the outcome is still written.
@@ -149,7 +149,7 @@ class ProcessAttempt:
 
     def _accept_outcome(self, message: AttemptEnded) -> Outcome:
         outcome = outcome_of(message)
-        self._process.is_spent |= message.is_spent
+        self._process.must_not_be_reused |= message.must_not_be_reused
         self._process.resident = message.resident
         return outcome
 

@@ -11,7 +11,7 @@ import msgspec
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.errors import ConfigError
-from forebay.telemetry.logs import LogConfig, current_log_config
+from forebay.telemetry.log_setup import LogConfig, current_log_config
 
 
 class TaskModule(msgspec.Struct, frozen=True):

@@ -16,13 +16,13 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
+from forebay.worker.lease_renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.slots import Assignment, Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0
-RELIEVED_SECONDS: Final = 1.0  # four ticks of the lease keeper
+RELIEVED_SECONDS: Final = 1.0  # four ticks of the lease manager
 JOIN_SECONDS: Final = 5.0
 LATE: Final = 2 / 3  # of a lease or of a heartbeat interval
 

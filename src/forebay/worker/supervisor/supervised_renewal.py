@@ -17,8 +17,8 @@ from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.contract.values import PendingCancel
+from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.lease_table import STOPPED, LeaseTable
-from forebay.worker.renewal_health import RenewalHealth
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.supervisor.channel import (
     CancelsRequested,
@@ -61,7 +61,7 @@ class WorkerCallbacks(NamedTuple):
     """Actions of a worker that its supervisor may request."""
 
     carry_out: Callable[[Command], str]
-    ask_to_stop: Callable[[float], None]
+    request_stop: Callable[[float], None]
     stop_now: Callable[[], None]
     pause: Callable[[], None]
     resume: Callable[[], None]
@@ -72,7 +72,7 @@ class WorkerCallbacks(NamedTuple):
 class SupervisedRenewal:
     """Replacement of the renewal in a supervised worker: a thread that handles the supervisor's messages.
 
-    If the supervisor is gone, this process ends on the spot: a new supervisor would start another one in its
+    If the supervisor is gone, this process ends at once: a new supervisor would start another one in its
     place. If it lives and does not renew, because it is stopped or cannot reach the store, `standby` renews
     meanwhile.
     """
@@ -237,7 +237,7 @@ class SupervisedRenewal:
 
     def _stop(self, drain: float) -> None:
         if drain > 0:
-            self._callbacks.ask_to_stop(drain)
+            self._callbacks.request_stop(drain)
         else:
             self._callbacks.stop_now()
 

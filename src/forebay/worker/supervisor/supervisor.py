@@ -33,10 +33,10 @@ from forebay.worker.supervisor.channel import (
     WorkerRetiring,
     WorkerStopped,
 )
-from forebay.worker.supervisor.child import WorkerProcess, describe_exit, spawn
-from forebay.worker.supervisor.lease_keeper import LeaseKeeper
+from forebay.worker.supervisor.lease_manager import LeaseManager
 from forebay.worker.supervisor.reloader import Reloader
 from forebay.worker.supervisor.restart_policy import MAX_RESTARTS, RestartPolicy
+from forebay.worker.supervisor.worker_process import WorkerProcess, describe_exit, spawn
 
 TICK_SECONDS: Final = 0.25
 STACKS_SECONDS: Final = 0.05
@@ -79,7 +79,7 @@ class Supervisor:
         self._restart_policy = RestartPolicy()
         self._start_times: list[float] = []  # when to start the next ones
         self._selector = selectors.DefaultSelector()
-        self._lease_keeper: LeaseKeeper | None = None
+        self._lease_manager: LeaseManager | None = None
         self._ticked_at = self._watched_since = self._clock.monotonic()
         self._stops = 0
         self._is_paused = False
@@ -165,13 +165,13 @@ class Supervisor:
         child.mark_exited(status)
         with suppress(KeyError, ValueError):
             self._selector.unregister(child.channel)
-        in_order = child.has_said_goodbye and status == 0
+        in_order = child.has_announced_exit and status == 0
         log = logger.info if in_order else logger.error
         log("worker process %s %s", child.pid, describe_exit(status))
-        if self._lease_keeper is None:
+        if self._lease_manager is None:
             child.close()
         else:
-            self._lease_keeper.release_exited(child, describe_exit(status))
+            self._lease_manager.release_exited(child, describe_exit(status))
         if self._stops:
             self._status = self._status or (status if status == NO_STORE else 0)
         elif not (in_order or child.is_leaving):
@@ -182,7 +182,7 @@ class Supervisor:
             logger.info("no worker process can begin before the code has changed")
             self._missing += 1
             return
-        if self._lease_keeper is None and status >= 0:
+        if self._lease_manager is None and status >= 0:
             # The first one has not even begun, and has logged why. (One that a signal has ended could not.)
             self._status = max(status, 1)
             return
@@ -250,10 +250,10 @@ class Supervisor:
             case WorkerRetiring():
                 self._retire(child, message)
             case CommandAnswered(command_id=command_id, text=text):
-                if self._lease_keeper is not None:
-                    self._lease_keeper.answer(command_id, text)
+                if self._lease_manager is not None:
+                    self._lease_manager.answer(command_id, text)
             case WorkerStopped():
-                child.has_said_goodbye = True
+                child.has_announced_exit = True
                 child.leave_by = min(child.leave_by, self._clock.monotonic() + HOPELESS_SECONDS)
             case _:
                 assert_never(message)
@@ -265,19 +265,19 @@ class Supervisor:
                 "--processes out, or name a store that is shared, such as sqlite:///jobs.db"
             )
         child.info = message.info
-        if self._lease_keeper is None:
-            self._lease_keeper = LeaseKeeper(
+        if self._lease_manager is None:
+            self._lease_manager = LeaseManager(
                 engine=open_engine(message.url, key=message.key),
                 clock=self._clock,
                 supervisor=os.getpid(),
                 children=lambda: tuple(self._children.values()),
                 is_paused=lambda: self._is_paused,
             )
-            self._lease_keeper.start()
+            self._lease_manager.start()
             # One goes ahead: an error of the app is logged once, and not by each process.
             now = self._clock.monotonic()
             self._start_times += [now] * (self._plan.processes - 1)
-        self._lease_keeper.welcome(child)
+        self._lease_manager.welcome(child)
 
     def _retire(self, child: WorkerProcess, message: WorkerRetiring) -> None:
         logger.info("worker process %s retires, because %s", child.pid, message.reason)
@@ -289,8 +289,8 @@ class Supervisor:
 
     def _check_children(self) -> None:
         """Detect silent workers; kill those that are silent without a reason or do not leave in time."""
-        if self._lease_keeper is not None and self._lease_keeper.failure is not None:
-            raise self._lease_keeper.failure
+        if self._lease_manager is not None and self._lease_manager.failure is not None:
+            raise self._lease_manager.failure
         now = self._clock.monotonic()
         for child in self._children.values():
             self._limit_stop(child, now)
@@ -318,14 +318,14 @@ class Supervisor:
     def _silence(self, child: WorkerProcess, now: float) -> float:
         """Return for how long its coordinator has not ticked, while nothing kept it from doing so."""
         ticked_at = child.lease_table.ticked_at
-        if ticked_at <= 0 or self._lease_keeper is None or child.has_said_goodbye:
+        if ticked_at <= 0 or self._lease_manager is None or child.has_announced_exit:
             return 0.0  # it has not begun, or has ended
         silence = now - max(ticked_at, self._watched_since)
         # No call waits that long. A process that was stopped in the middle of a transaction may be the very
         # one that all others wait for: it has the lock of a SQLite file until it is gone.
         if silence > EXCUSED_SECONDS:
             return silence
-        return min(silence, now - self._lease_keeper.answers_since(now))
+        return min(silence, now - self._lease_manager.answers_since(now))
 
     # Signals
 
@@ -413,9 +413,9 @@ class Supervisor:
             if exited is not None:
                 self._stops += 1
                 self._on_exit(exited, os.waitstatus_to_exitcode(status))
-        if self._lease_keeper is not None:
-            self._lease_keeper.stop(RELEASE_SECONDS)
-            if not self._lease_keeper.is_idle and self._failure is None:
+        if self._lease_manager is not None:
+            self._lease_manager.stop(RELEASE_SECONDS)
+            if not self._lease_manager.is_idle and self._failure is None:
                 self._failure = StoreUnavailable(
                     "the store does not answer, so the supervisor ends without deregistering; "
                     "the jobs of its workers are run again when their leases have ended"

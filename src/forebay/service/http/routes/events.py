@@ -15,7 +15,7 @@ from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Caller
 from forebay.service.http.auth import refuse
 from forebay.service.http.request_context import HttpRequest, caller_of, service_of, wait_until_disconnected
-from forebay.service.problems import problem_of
+from forebay.service.problem_details import problem_of
 from forebay.service.runtime.event_feed import EventFeed, FeedFilter, FeedListener, FeedMessage
 
 COMMENT_SECONDS: Final = 30.0
@@ -92,15 +92,15 @@ class EventStream:
         with self._feed.listen(self._filter, self._after) as listener:
             writing = asyncio.ensure_future(self._write(listener, send))
             leaving = asyncio.ensure_future(wait_until_disconnected(receive))
-            ending = asyncio.ensure_future(listener.is_over.wait())
+            stopping = asyncio.ensure_future(listener.is_over.wait())
             try:
-                await asyncio.wait((writing, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((writing, leaving, stopping), return_when=asyncio.FIRST_COMPLETED)
                 if not leaving.done():  # let it read its last messages, for a bounded time
                     await asyncio.wait((writing,), timeout=DRAIN_SECONDS)
                 if writing.done():
                     writing.result()
             finally:
-                for task in (writing, leaving, ending):
+                for task in (writing, leaving, stopping):
                     task.cancel()
 
     async def _write(self, listener: FeedListener, send: Send) -> None:

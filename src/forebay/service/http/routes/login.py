@@ -12,12 +12,12 @@ import secrets
 from litestar import Response, get
 from litestar.datastructures import Cookie as ResponseCookie
 
-from forebay.domain.openid import user_name
+from forebay.domain.openid_roles import user_name
 from forebay.errors import ConfigError, Forbidden
 from forebay.service.http.cookies import LOGIN, Cookie
 from forebay.service.http.request_context import HttpRequest, service_of
 from forebay.service.http.routes.session import session_cookie
-from forebay.service.openid_login import CALLBACK, LoginFailed, LoginProvider
+from forebay.service.login_provider import CALLBACK, LoginFailed, LoginProvider
 from forebay.service.schema.base import ResponseModel
 
 BEGIN = "/v1/login/oidc"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from litestar import Response, delete, get, post
 
-from forebay.domain.access import Role
+from forebay.domain.api_key import Role
 from forebay.errors import Unauthenticated
 from forebay.service.api_keys import digest_of, parse_token
 from forebay.service.auth import REQUIRED_ROLES, bearer_token

@@ -2,7 +2,7 @@
 -- Locks: SKIP LOCKED.
 -- Index: the four indexes on expires_at, which hold only jobs with such a time. They are read from the low-water mark
 -- on, if the maintenance task keeps one; every claim runs this, so the mark is read here.
-with floor as materialized (
+with low_water_mark as materialized (
   select coalesce(max(scan_position), -9223372036854775808) as low
   from forebay.maintenance
   where name = 'low-water mark of expired'
@@ -13,7 +13,7 @@ r as materialized (
   select ctid, id, seq, queue, 'pending' as state, expires_at, 'r' as location
   from forebay.ready
   where expires_at is not null
-    and expires_at >= (select low from floor)
+    and expires_at >= (select low from low_water_mark)
     and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
@@ -23,7 +23,7 @@ d as materialized (
   select ctid, id, seq, queue, state, expires_at, 'd' as location
   from forebay.delayed
   where expires_at is not null
-    and expires_at >= (select low from floor)
+    and expires_at >= (select low from low_water_mark)
     and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
@@ -33,7 +33,7 @@ g as materialized (
   select ctid, id, seq, queue, 'pending' as state, expires_at, 'g' as location
   from forebay.side_lanes
   where expires_at is not null
-    and expires_at >= (select low from floor)
+    and expires_at >= (select low from low_water_mark)
     and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s
@@ -43,7 +43,7 @@ b as materialized (
   select ctid, id, seq, queue, 'blocked' as state, expires_at, 'b' as location
   from forebay.blocked
   where expires_at is not null
-    and expires_at >= (select low from floor)
+    and expires_at >= (select low from low_water_mark)
     and expires_at <= current_setting('forebay_tx.now')::bigint
   order by expires_at, seq
   limit %(limit)s

@@ -73,8 +73,8 @@ local MIN_RANGE = 8
 local header_kinds = {}
 
 local function load_kind(packed)
-  local is_whole, header = pcall(unpack_header, packed)
-  if not is_whole or not header[SEQ] or header[STATE] ~= 'blocked' then
+  local is_decoded, header = pcall(unpack_header, packed)
+  if not is_decoded or not header[SEQ] or header[STATE] ~= 'blocked' then
     return false
   end
   local kind = {header = header, queue = header[QUEUE], old_entries = index_entries(header), members = {}}
@@ -248,7 +248,7 @@ end
 -- Mark the edges of a completed parent as met; returns their number, and counts them by child. They keep their scores
 -- (see `is_met`), since new ones would take a command for each parent of a join. Only if more edges are left than the
 -- limit allows, new scores tell them apart.
-local function meet_edges(parent, limit, met_counts, ids)
+local function mark_edges_met(parent, limit, met_counts, ids)
   local key = prefix .. 'children:' .. parent
   local names = redis.call('ZRANGEBYSCORE', key, OPEN, OPEN, 'LIMIT', 0, limit)
   for i = 1, #names do
@@ -271,7 +271,7 @@ end
 
 -- Process all leading entries of completed jobs together. One by one, each parent of a join would take ten commands.
 -- Returns the number of edges met.
-local function meet_completed(limit)
+local function propagate_completed(limit)
   local met_counts, ids, scanned, done_entries = {}, {}, 0, 0
   local has_sequences = redis.call('EXISTS', prefix .. 'job_sequence') == 1
   local rest
@@ -283,7 +283,7 @@ local function meet_completed(limit)
     parents = type(parents) == 'table' and parents or {parents}
     for i, parent in ipairs(parents) do
       local left = limit - scanned
-      local edge_count = left > 0 and meet_edges(parent, left, met_counts, ids) or left
+      local edge_count = left > 0 and mark_edges_met(parent, left, met_counts, ids) or left
       if edge_count == left then
         rest = {unpack(parents, i)}  -- more edges of this parent may be left
         break
@@ -332,7 +332,7 @@ while scanned < request.limit do
   end
   local entry, limit = cmsgpack.unpack(packed), request.limit - scanned
   if entry[2] == 'completed' then
-    scanned = scanned + meet_completed(limit)
+    scanned = scanned + propagate_completed(limit)
   else
     scanned = scanned + propagate_entry(entry, limit)
   end

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- prune: remove final jobs of some queues past their retention, or make room for new jobs.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: queues; limit (jobs to remove); max_kept (jobs of each queue and final state, 0 for any number);
+-- ARGV: 1 the request: queues; limit (jobs to remove); max_finished (jobs of each queue and final state, 0 for any number);
 --   fitting (the same for single ones, by "state:queue"); fraction (part of the completed and cancelled jobs of each
 --   queue to remove whatever their age)
 -- Returns the number of jobs removed. The next call removes the rest.
@@ -19,25 +19,25 @@ local function archive_job(name, job)
 end
 
 -- Ids of jobs past their retention, or of the oldest jobs above the allowed number.
-local function ids_to_prune(key, max_kept, keep_ms, left)
+local function ids_to_prune(key, max_finished, keep_ms, left)
   local old = {}
   if keep_ms > 0 then
     old = redis.call('ZRANGEBYSCORE', key, '-inf', now - keep_ms, 'LIMIT', 0, left)
   end
-  local excess = max_kept and redis.call('ZCARD', key) - max_kept or 0
+  local excess = max_finished and redis.call('ZCARD', key) - max_finished or 0
   if excess > #old then
     old = redis.call('ZRANGE', key, 0, math.min(excess, left) - 1)
   end
   return old
 end
 
-local function max_kept_of(name, state)
-  local max_kept = request.max_kept > 0 and request.max_kept
+local function max_finished_of(name, state)
+  local max_finished = request.max_finished > 0 and request.max_finished
   local fitting = request.fitting[state .. ':' .. name]
-  if fitting and (not max_kept or fitting < max_kept) then
+  if fitting and (not max_finished or fitting < max_finished) then
     return fitting
   end
-  return max_kept
+  return max_finished
 end
 
 local function prune_state(name, queue, state, keep_ms, fraction)
@@ -46,7 +46,7 @@ local function prune_state(name, queue, state, keep_ms, fraction)
     return
   end
   local key = final_key(name, state)
-  local ids = ids_to_prune(key, max_kept_of(name, state), keep_ms, room_left)
+  local ids = ids_to_prune(key, max_finished_of(name, state), keep_ms, room_left)
   local fraction_jobs = math.min(room_left, math.ceil(fraction * redis.call('ZCARD', key)))
   if fraction_jobs > #ids then
     ids = redis.call('ZRANGE', key, 0, fraction_jobs - 1)

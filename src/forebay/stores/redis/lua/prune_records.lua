@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- prune_records: remove old events, audit entries, commands, workers and token buckets that are full again.
 -- KEYS: 1 the namespace
--- ARGV: 1 the request: limit, audit_kept_ms, commands_kept_ms, workers_kept_ms
+-- ARGV: 1 the request: limit, audit_retention_ms, commands_retention_ms, workers_retention_ms
 -- Returns the number of events, entries and commands removed plus the number of buckets checked; `limit` means that
 --   there may be more.
 local function prune_events()
-  local until_at = now - request.audit_kept_ms
+  local until_at = now - request.audit_retention_ms
   local expired = redis.call('ZRANGEBYSCORE', prefix .. 'event_times', '-inf', until_at, 'LIMIT', 0, request.limit)
   for _, number in ipairs(expired) do
     local packed = redis.call('HGET', prefix .. 'events', number)
@@ -20,7 +20,7 @@ end
 
 -- Remove the oldest chain links up to the last old one, which stays as the anchor.
 local function prune_audit(limit)
-  local until_at = now - request.audit_kept_ms
+  local until_at = now - request.audit_retention_ms
   local expired = {}
   for i, link in ipairs(redis.call('LRANGE', prefix .. 'audit_chain', 0, limit)) do
     local number = string.format('%.0f', cmsgpack.unpack(link)[4])
@@ -38,7 +38,7 @@ local function prune_audit(limit)
 end
 
 local function prune_commands(limit)
-  local until_at = now - request.commands_kept_ms
+  local until_at = now - request.commands_retention_ms
   local expired = redis.call('ZRANGEBYSCORE', prefix .. 'command_expiry', '-inf', until_at, 'LIMIT', 0, limit)
   for _, id in ipairs(expired) do
     local packed = redis.call('HGET', prefix .. 'commands', id)
@@ -74,7 +74,7 @@ end
 local function prune_workers()
   local all = redis.call('HGETALL', prefix .. 'workers')
   for i = 1, #all, 2 do
-    if cmsgpack.unpack(all[i + 1])[7] <= now - request.workers_kept_ms then
+    if cmsgpack.unpack(all[i + 1])[7] <= now - request.workers_retention_ms then
       redis.call('HDEL', prefix .. 'workers', all[i])
     end
   end

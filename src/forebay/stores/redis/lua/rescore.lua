@@ -3,12 +3,12 @@
 -- KEYS: 1 the namespace
 -- ARGV: 1 the request: limit
 -- Returns the number of jobs checked; 0 means that nothing is left.
-local looked_at = 0
+local examined = 0
 
 for _, job in ipairs(due_jobs(prefix .. 'rescore_times', request.limit)) do
   unindex_job(job)
   index_pending(job)
-  looked_at = looked_at + 1
+  examined = examined + 1
 end
 flush()
 
@@ -95,13 +95,13 @@ end
 local scanned = 0
 for _, name in ipairs(queue_names()) do
   local queue = load_queue(name)
-  if queue[Q_RESCORED_TO_SEQ] and looked_at < request.limit then
-    looked_at = looked_at + rescore_queue(name, queue, request.limit - looked_at)
+  if queue[Q_RESCORED_TO_SEQ] and examined < request.limit then
+    examined = examined + rescore_queue(name, queue, request.limit - examined)
   end
-  if queue[Q_CAP] and looked_at < request.limit and scanned < BLOCK then
-    local capped, steps, has_more = cap_queue(name, queue, request.limit - looked_at)
+  if queue[Q_CAP] and examined < request.limit and scanned < BLOCK then
+    local capped, steps, has_more = cap_queue(name, queue, request.limit - examined)
     scanned = scanned + steps
-    looked_at = looked_at + (has_more and math.max(capped, 1) or capped)
+    examined = examined + (has_more and math.max(capped, 1) or capped)
   end
 end
-return finish(looked_at)
+return finish(examined)

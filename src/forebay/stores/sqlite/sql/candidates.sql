@@ -4,7 +4,7 @@
 -- Index: forebay_jobs_ready (queue, lane, age_capped, rank), one range from its head.
 -- Cost: one class and one queue a call. Both classes in one statement would copy each row once more (0.5 us),
 -- and with `queue in (...)` the planner sorts the whole backlog.
-select rank - :zero as behind, seq as turn, id, seq, queue, task,
+select rank - :zero as relative_rank, seq as tie_break, id, seq, queue, task,
   case when length(payload) <= :max_payload then payload else x'' end as payload, priority, options, attempt, failures,
   crashes, created_at, ready_at, run_at, rank, age_capped, deadline_at, expires_at, unique_key, errors
 from forebay_jobs

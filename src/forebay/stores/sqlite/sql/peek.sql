@@ -4,7 +4,7 @@ select id, queue, task, state, priority, attempt, failures, created_at, run_at, 
   worker, reason, options, seq
 from (
   select * from (
-    select :now - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
+    select :now - rank as effective_priority, seq, id, queue, task, state, priority, attempt, failures, created_at,
       run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
     where state = 'pending' and lane is null and queue = :queue and age_capped = 0
@@ -14,7 +14,7 @@ from (
   )
   union all
   select * from (
-    select :cap_ms - rank as lead, seq, id, queue, task, state, priority, attempt, failures, created_at,
+    select :cap_ms - rank as effective_priority, seq, id, queue, task, state, priority, attempt, failures, created_at,
       run_at, started_at, null as finished_at, worker, null as reason, options
     from forebay_jobs
     where state = 'pending' and lane is null and queue = :queue and age_capped = 1
@@ -23,5 +23,5 @@ from (
     limit :limit
   )
 )
-order by lead desc, seq
+order by effective_priority desc, seq
 limit :limit;

@@ -299,7 +299,7 @@ function flush()
   write_leases()
   write_dependencies()
   for scope, bucket in pairs(enqueue_buckets) do
-    if bucket.is_spent then
+    if bucket.is_charged then
       local packed = cmsgpack.pack({bucket.parts, now})
       -- Twice the time that the slowest rate takes to fill it: this rate may be lowered.
       redis.call('SET', prefix .. 'enqueue_bucket:' .. scope, packed, 'PX', 7200000)

@@ -347,7 +347,7 @@ local function backpressure_error(group, is_blocked)
   for _, rate in ipairs(rates) do
     local bucket = rate[2] and enqueue_buckets[rate[1]]
     if bucket then
-      bucket.parts, bucket.is_spent = bucket.parts - 1000, true
+      bucket.parts, bucket.is_charged = bucket.parts - 1000, true
     end
   end
 end

@@ -14,7 +14,7 @@ local changed_scopes = {}  -- scopes whose lists are to be written
 local single_slots = {}
 local single_slot_ends = {}  -- its lease end
 local single_slot_scopes = {}  -- these scopes, and some that others have joined since
-local freed_fields = {}  -- fields of jobs that hold no slot any more
+local released_fields = {}  -- fields of jobs that hold no slot any more
 local taken_fields = {}  -- fields and values of jobs that were given slots
 local body_cache = {}  -- body key -> body, of jobs that were checked
 
@@ -113,7 +113,7 @@ local function check_leases(counter)
     if not ends_at then
       local field = '\0' .. id .. '\0'
       remove_slot(scope, field)
-      freed_fields[#freed_fields + 1] = field  -- lists of other scopes are checked when they seem to be full
+      released_fields[#released_fields + 1] = field  -- lists of other scopes are checked when they seem to be full
     elseif tonumber(ends_at) > now then
       slot_list[SLOT_ENDS_AT] = math.min(slot_list[SLOT_ENDS_AT] or tonumber(ends_at), tonumber(ends_at))
     else
@@ -263,7 +263,7 @@ end
 
 -- Remove jobs from slot lists that this script has not loaded. Most were alone in theirs.
 local function remove_slots(scopes, leaving)
-  local stored_lists, known_lists, removed = fetch('HMGET', scopes, prefix .. 'limit_slots'), slot_lists, freed_fields
+  local stored_lists, known_lists, removed = fetch('HMGET', scopes, prefix .. 'limit_slots'), slot_lists, released_fields
   for i = 1, #scopes do
     local scope = scopes[i]
     if stored_lists[i] == leaving[i] then
@@ -298,7 +298,7 @@ local function free_slots(ids, claimed_queues)
       end
     end
   end
-  freed_fields = fields
+  released_fields = fields
   remove_slots(all_scopes, leaving)
   for _, queue in ipairs(redis.call('SMEMBERS', prefix .. 'limit_lane_queues')) do
     for _, scope in ipairs(all_scopes) do
@@ -311,7 +311,7 @@ end
 -- Write the slots. A job that has ended may have begun again. An empty hash is deleted: the fast path sees by the
 -- missing key that no slots are held.
 local function write_slots()
-  local fields, removed, singles, last = taken_fields, freed_fields, single_slots, #taken_fields
+  local fields, removed, singles, last = taken_fields, released_fields, single_slots, #taken_fields
   for i = 1, #single_slot_scopes do
     local scope = single_slot_scopes[i]
     local field = singles[scope]

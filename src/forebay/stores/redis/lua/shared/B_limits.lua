@@ -234,7 +234,7 @@ local function charge(cost, scopes)
     local counter = load_counter(scope, string.match(scope, '^queue:(.*)$'))
     if counter then
       spend(counter, 0, cost)
-      -- Refunded tokens may go to jobs of other claims. Workers of parked jobs are woken by the freed slot.
+      -- Refunded tokens may go to jobs of other claims. Workers of parked jobs are woken by the released slot.
       local is_broad = scope == 'global' or string.find(scope, '^queue:')
       needs_wakeup = needs_wakeup or (cost < 0 and counter.limit[L_RATE] and is_broad and true)
     end
@@ -356,9 +356,9 @@ local function save_bucket(scope, limit, parts, at)
   redis.call('ZADD', prefix .. 'rate_bucket_expiry', string.format('%.0f', full_at), scope)
 end
 
--- Write the token buckets. If slots were freed that this call did not use, wake other workers. `running_before` is the
+-- Write the token buckets. If slots were released that this call did not use, wake other workers. `running_before` is the
 -- first result of `count_limited_queues`.
-local function save_limits(freed, queue_claims, running_before)
+local function save_limits(released, queue_claims, running_before)
   if not has_limits() then
     return
   end
@@ -381,7 +381,7 @@ local function save_limits(freed, queue_claims, running_before)
   for queue, running in pairs(running_before) do
     needs_wakeup = needs_wakeup or count_jobs(queue, 'running') < running
   end
-  if freed > 0 then
+  if released > 0 then
     needs_wakeup = true
   end
 end
