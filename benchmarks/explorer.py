@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_most, machine, parser, show, write
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
-from benchmarks.figures import Figure, at_least, show
+from benchmarks.measurements import Figure, at_least, show
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed

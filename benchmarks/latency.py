@@ -29,7 +29,7 @@ from statistics import median
 from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, at_most, machine, parser, show, write
 from benchmarks.store import BARE_INSERT, BARE_TABLE
 from forebay import Forebay
 

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
-from benchmarks.figures import Figure, at_least, machine, parser, show, write
+from benchmarks.measurements import Figure, at_least, machine, parser, show, write
 from benchmarks.places import settled
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program

@@ -30,7 +30,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_least, at_most, machine, parser, show, write
 from benchmarks.places import BATCH, JOB, QUEUE, URGENT, Place, claimed, p99, progress, settled, timed
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import WorkerId

@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_least, at_most, machine, parser, show, write
 from benchmarks.service import QUEUE, Connection, Server, a_job
 from forebay.service.server import allow_connections
 from tests.servers import Postgres

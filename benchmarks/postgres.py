@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from benchmarks.figures import ARGUMENT, Figure, at_least, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, at_least, compared, machine, parser, show, write
 from benchmarks.postgres_pickup import pick_up
 from benchmarks.workers import measure_idle
 from forebay import Forebay

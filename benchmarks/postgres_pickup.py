@@ -12,7 +12,6 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import ARGUMENT, Figure
 from benchmarks.latency import (
     DEADLINE_SECONDS,
     EVERY_SECONDS,
@@ -27,6 +26,7 @@ from benchmarks.latency import (
     pick_up_figures,
     pick_up_here,
 )
+from benchmarks.measurements import ARGUMENT, Figure
 from forebay import Forebay
 
 GOALS: Final = {50: 2.2, 99: 6.5}

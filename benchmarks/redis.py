@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.figures import ARGUMENT, Figure, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, compared, machine, parser, show, write
 from benchmarks.places import progress
 from benchmarks.postgres import BATCH, JOB, SLICE, Span, alternating, beside_last, speed, speed_of_ours
 from benchmarks.redis_load import backlog, pick_up, restart

@@ -16,7 +16,6 @@ from typing import Final
 
 import redis
 
-from benchmarks.figures import Figure, at_most
 from benchmarks.latency import (
     DEADLINE_SECONDS,
     EVERY_SECONDS,
@@ -30,6 +29,7 @@ from benchmarks.latency import (
     paced,
     pick_up_figures,
 )
+from benchmarks.measurements import Figure, at_most
 from benchmarks.places import progress
 from benchmarks.postgres import BATCH, GATES, JOB, QUEUE
 from benchmarks.postgres_pickup import ours

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_most, machine, parser, show, write
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE, NewJob, WorkerId
 from forebay.domain.outcome import Completed

@@ -27,7 +27,7 @@ import psycopg
 
 from benchmarks.compare.servers import Server, server
 from benchmarks.explorer import QUEUES, live_through
-from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, at_most, machine, parser, show, write
 from benchmarks.throughput import in_bulk, opened
 from forebay.domain.job import QueueName
 from forebay.stores.contract.store import Store

@@ -23,7 +23,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from typing import Final
 
-from benchmarks.figures import Figure, at_most, show
+from benchmarks.measurements import Figure, at_most, show
 from forebay import Forebay
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.schedule import Schedule, ScheduleDefinition

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from benchmarks.figures import ARGUMENT, Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, at_least, at_most, machine, parser, show, write
 from tests.servers import Postgres
 
 QUEUE: Final = "bench"

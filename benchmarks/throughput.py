@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from benchmarks.figures import ARGUMENT, Figure, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Figure, compared, machine, parser, show, write
 from benchmarks.store import Bare, Progress, per_second
 from forebay import Forebay
 from forebay.app.task import Task

@@ -28,9 +28,9 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.explorer import GOAL_MS, QUEUES, SOME, live_through
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_most, machine, parser, show, write
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 
 EVERY_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 30.0

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Figure, at_least, at_most, machine, parser, show, write
 from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program

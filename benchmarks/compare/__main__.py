@@ -24,7 +24,7 @@ from benchmarks.compare.rows import FULL, QUICK, Row, Scale, rows, visit
 from benchmarks.compare.servers import Server, server
 from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, install_own, packages
 from benchmarks.compare.workers import Failed
-from benchmarks.figures import machine
+from benchmarks.measurements import machine
 
 
 class Comparison:

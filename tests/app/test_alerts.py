@@ -27,8 +27,8 @@ from forebay.operations.alerts.records import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
-from tests.app.alarming import HOOK, put, steps, take_away, without_rules
-from tests.app.watching import Watched
+from tests.app.alert_support import HOOK, put, steps, take_away, without_rules
+from tests.app.watched_store import Watched
 from tests.clocks import FollowedClock
 
 

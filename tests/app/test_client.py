@@ -20,7 +20,7 @@ from forebay.errors import StoreRefused
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
-from tests.app.making import Gate, WatchedEngine
+from tests.app.watched_engine import Gate, WatchedEngine
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import new_job
 

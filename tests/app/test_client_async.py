@@ -15,7 +15,7 @@ from forebay.app.offload import OffloadThread
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.contract.engine import Engine
 from forebay.testing.clock import ManualClock
-from tests.app.making import DEADLINE, Gate, WatchedEngine
+from tests.app.watched_engine import DEADLINE, Gate, WatchedEngine
 from tests.stores.sqlite_support import probe
 from tests.stores.support import new_job
 

@@ -30,8 +30,8 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, QueueClaim
 from forebay.telemetry.observers import SettledAttempt
 from forebay.testing.clock import ManualClock
-from tests.app.alarming import put
-from tests.app.making import DEADLINE, WatchedEngine
+from tests.app.alert_support import put
+from tests.app.watched_engine import DEADLINE, WatchedEngine
 from tests.worker.support import eventually
 
 

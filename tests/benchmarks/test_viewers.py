@@ -7,7 +7,7 @@ import pytest
 from benchmarks.viewers import figures, looked
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 
 
 @pytest.mark.shows("R-CLI-22")

@@ -18,7 +18,7 @@ from forebay.domain.job import QueueName
 from forebay.errors import StoreUnavailable
 from forebay.stores.factory import open_engine
 from tests.browser.scene import PATIENCE_MS, Scene, Sight, guarded
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.urls import SHARED, url_of
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.scene import PATIENCE_MS
-from tests.docs.building import built
 from tests.docs.pages import ROOT
+from tests.docs.site_build import built
 
 expect.set_options(timeout=PATIENCE_MS)
 

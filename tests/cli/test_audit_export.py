@@ -22,7 +22,7 @@ from forebay.domain.history import Event, EventKind
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.sqlite.store import SqliteStore
-from tests.cli.calling import DEADLINE, answer, call, command, environment, refusal
+from tests.cli.command_runner import DEADLINE, answer, call, command, environment, refusal
 from tests.stores.sqlite_support import raw
 
 PATIENCE: Final = 60.0

@@ -15,8 +15,8 @@ from forebay.maintenance.alert_evaluator import AlertEvaluator
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
 from forebay.worker.worker import Worker
-from tests.app.receiving import LOCAL, Calls, served
-from tests.cli.calling import call
+from tests.app.receivers import LOCAL, Calls, served
+from tests.cli.command_runner import call
 from tests.cli.commands.test_server import running
 from tests.worker.support import eventually
 

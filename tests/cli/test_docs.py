@@ -14,7 +14,7 @@ from forebay.domain.session import LoginSession, SessionLimits
 from forebay.service.sessions import SessionAdmin
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, program, working
+from tests.cli.command_runner import answer, call, program, working
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")

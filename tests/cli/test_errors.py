@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from forebay.stores.contract.store import Store
-from tests.cli.calling import DEADLINE, TASKS, call, environment, program, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, call, environment, program, refusal
 
 # Whoever runs the tests may have made their programs deaf to Ctrl-C.
 HEARING = (

@@ -19,7 +19,7 @@ from forebay.cli.main import COMMANDS, main
 from forebay.domain.lifecycle import JobState
 from forebay.domain.retry import PRESETS
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, commands, environment, program, put, refusal
+from tests.cli.command_runner import answer, call, commands, environment, program, put, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 WRITE_ONE = "write `app = Forebay(...)` into json, and name it as json:app"

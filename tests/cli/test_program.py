@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
-from tests.cli.calling import DEADLINE, commands, ids, program, program_answer, working
+from tests.cli.command_runner import DEADLINE, commands, ids, program, program_answer, working
 from tests.cli.commands import test_init, test_schedules, test_server
 from tests.cli.dev import test_command
 from tests.importers.support import old_url

@@ -12,8 +12,8 @@ from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.cli.calling import answer, call, refusal
-from tests.service.serving import serving
+from tests.cli.command_runner import answer, call, refusal
+from tests.service.live_server import serving
 
 WRONG = f"fbk_nobody.{'0123456789' * 4}"
 GRANTS = {"admin": "admin", "crew": "consume:mail", "eye": "view"}

@@ -17,7 +17,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.lifecycle import JobState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import call, command, environment, program, put
+from tests.cli.command_runner import call, command, environment, program, put
 from tests.stores.contract import steps
 
 HEADS = ["queue", "state", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]

@@ -13,7 +13,7 @@ from forebay.cli.worker_process import run
 from forebay.errors import WorkersDied
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE
 
 

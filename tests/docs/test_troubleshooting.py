@@ -11,7 +11,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import QueueName
-from tests.cli.calling import working
+from tests.cli.command_runner import working
 from tests.docs.pages import ROOT, blocks, run, text
 from tests.worker.support import eventually
 from tools.check_links import anchors

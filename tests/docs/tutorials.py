@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Final
 
 from tests.docs.pages import DEADLINE, ROOT, Block, fenced, text
-from tests.service.curling import search_path
+from tests.service.curl import search_path
 from tests.worker.support import eventually
 
 PORT: Final = "8000"  # as the pages have it; a test takes one that is free

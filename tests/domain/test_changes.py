@@ -19,7 +19,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.limits import Limit
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 MAIL = QueueName("mail")
 

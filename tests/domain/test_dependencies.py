@@ -34,7 +34,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import InvalidJob
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 A, B = JobId("a"), JobId("b")
 

@@ -24,7 +24,7 @@ from forebay.domain.job import (
 )
 from forebay.domain.lifecycle import JobState, Status
 from forebay.errors import InvalidJob, PayloadError
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 YEAR = 366 * DAY_MS
 TEXTS = ["id", "unique_key", "idempotency_key", "correlation_id", "parent_id"]

@@ -9,7 +9,7 @@ from forebay.domain.job import JobId, UniqueUntil
 from forebay.domain.lifecycle import JobState
 from forebay.domain.store_move import JobExport, MoveComparison, fingerprint, waiting_state
 from forebay.errors import IllegalTransition
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 
 def test_a_running_job_is_not_taken_along() -> None:

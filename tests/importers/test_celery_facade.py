@@ -18,7 +18,7 @@ import redis
 from forebay import ConfigError, Forebay, JobFailed
 from forebay.compat.celery import app as facade
 from forebay.compat.celery.app import AsyncResult, Celery, shared_task
-from tests.cli.calling import environment
+from tests.cli.command_runner import environment
 from tests.importers.support import DEADLINE, old_url
 from tests.stores.redis_support import server
 

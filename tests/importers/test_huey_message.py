@@ -18,7 +18,7 @@ from huey.serializer import SignedSerializer
 from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.integrations.importers.importer import Importer
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.importers import shop
 from tests.importers.support import bring, old_url, ran, shop_app
 

@@ -18,7 +18,7 @@ from forebay import Forebay
 from forebay.domain.lifecycle import JobState
 from forebay.integrations.importers.redis_client import SourceRedis
 from forebay.integrations.importers.rq_source import RqPlace, RqSource
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.importers import shop
 from tests.importers.support import bring, old_url, ran, shop_app
 

@@ -34,7 +34,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
-from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
+from tests.app.receivers import LOCAL, LOOPBACK, Calls, Mails, served
 from tests.stores.contract.steps import together
 from tests.stores.support import SWEEPER, new_job
 

@@ -33,7 +33,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import new_job
 
 

@@ -21,8 +21,8 @@ from forebay.operations.batch_settlement import failed_settlement, settle_and_cl
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from tests.app.watching import Trouble, Watched
-from tests.domain.making import a_job
+from tests.app.watched_store import Trouble, Watched
+from tests.domain.sample_jobs import a_job
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
 HALF = "half a character: \ud800"

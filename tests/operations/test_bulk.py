@@ -18,7 +18,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store
 from forebay.testing.clock import ManualClock
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
 
 MAIL = QueueName("mail")

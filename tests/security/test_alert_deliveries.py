@@ -19,7 +19,7 @@ from forebay.operations.alerts.notification import DELIVERY
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.app.receiving import LOCAL, Calls, served
+from tests.app.receivers import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE = QueueName("mine")

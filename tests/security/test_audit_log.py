@@ -21,7 +21,7 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.clock import ManualClock
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 from tests.stores.contract.steps import BOOM
 from tests.worker.support import eventually
 

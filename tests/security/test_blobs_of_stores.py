@@ -25,7 +25,7 @@ from forebay.payload.store_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually
 

@@ -34,7 +34,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.urls import SHARED, lent_url, url_of
 
 pytestmark = pytest.mark.shows("R-SER-21", "R-SEC-06")

@@ -24,8 +24,8 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from tests.security.authority import Authority, name_in
-from tests.service.serving import PATIENCE
-from tests.service.speaking import running
+from tests.service.live_protocols import running
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 JOB = {"task": "t", "queue": "mail"}

@@ -19,7 +19,7 @@ from forebay.errors import UnknownEncryptionKey
 from forebay.payload.blobs import FolderBlobs
 from forebay.payload.codec import encode_call
 from forebay.stores.factory import open_engine
-from tests.cli.calling import answer, call
+from tests.cli.command_runner import answer, call
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually
 

@@ -22,8 +22,8 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.runtime.converter import LARGE, Converter
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Holder, Served, serving
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE, Holder, Served, serving
 
 MODULUS: Final = 2**61 - 1
 BOUND: Final = 10.0  # seconds: a busy machine takes a part of one, comparing each with each took minutes

@@ -24,7 +24,7 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.grpc.health import MAX_OPEN_CALLS
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE
+from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Address, Measured, random_text, server_process
 from tests.worker.support import eventually
 

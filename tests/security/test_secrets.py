@@ -16,7 +16,7 @@ import pytest
 from forebay import Forebay, JobHandle
 from forebay.domain.query import JobQuery
 from forebay.errors import ForebayError
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.stores import postgres_support, redis_support
 from tests.urls import SHARED, lent_url
 

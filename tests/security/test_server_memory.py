@@ -19,7 +19,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE
+from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process
 from tests.urls import SHARED, url_of
 

@@ -16,7 +16,7 @@ from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.store import MemoryStore
 from forebay.testing.clock import ManualClock
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.worker.support import eventually
 
 

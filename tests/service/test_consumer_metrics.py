@@ -18,8 +18,8 @@ from forebay.operations.queue_stats import QueueStats, queue_stats
 from forebay.service.generated import forebay_pb2
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.urls import ENGINES, lent_url
 from tests.worker.support import eventually
 

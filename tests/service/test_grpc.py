@@ -29,8 +29,8 @@ from forebay.service.schema.base import InvalidRequest
 from forebay.service.server import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 

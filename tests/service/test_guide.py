@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tests.cli.calling import DEADLINE, command, environment, program
+from tests.cli.command_runner import DEADLINE, command, environment, program
 from tests.docs.pages import whole
-from tests.service.curling import search_path
+from tests.service.curl import search_path
 
 PAGE = "guide/service.md"
 

@@ -27,9 +27,9 @@ from forebay.service.server import ListenAddress, ServerSecurity, open_listener,
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
+from tests.service.live_protocols import HERE, running
+from tests.service.live_server import PATIENCE
 from tests.service.openid_provider import SECRET, providing, sign_in
-from tests.service.serving import PATIENCE
-from tests.service.speaking import HERE, running
 
 FROM_US = {PAGE_HEADER: "1"}
 GROUPS = tuple(map(GroupGrant.parse, ("ops=operate", "mail=view:mail-*")))

@@ -16,7 +16,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.schema.events import audit_event_view
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Holder, Served, serving
+from tests.service.live_server import PATIENCE, Holder, Served, serving
 from tests.worker.support import eventually
 
 MINE, SEEN, OTHER = "mine", "seen", "other"

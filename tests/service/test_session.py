@@ -17,8 +17,8 @@ from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.server import ServerSecurity
 from forebay.service.sessions import SessionAdmin
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
-from tests.service.speaking import running
+from tests.service.live_protocols import running
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 

@@ -43,7 +43,7 @@ from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
 from forebay.stores.rpc import encode
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.worker.supervisor.channel import WorkerReady
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront
 

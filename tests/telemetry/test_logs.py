@@ -16,7 +16,7 @@ from forebay.app.current_job import set_current_job
 from forebay.app.middleware import JobLogFilter
 from forebay.errors import ConfigError
 from forebay.telemetry.logs import JsonFormatter, LogConfig, component_of, current_log_config, parse_levels
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 
 class Listening(logging.Handler):

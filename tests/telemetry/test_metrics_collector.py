@@ -10,7 +10,7 @@ from forebay.domain.metrics import MAX_SERIES, OTHER, TEN_SECONDS, MetricRow
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Interrupted, Outcome
 from forebay.domain.settlement import Settlement, decide
 from forebay.telemetry.metrics_collector import RAW, MetricsCollector
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 START = NOW - NOW % TEN_SECONDS
 BOOM = AttemptError(type="Boom", message="it broke")

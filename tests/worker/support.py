@@ -18,7 +18,7 @@ from forebay.payload.codec import encode_call
 from forebay.worker.inbox import Inbox
 from forebay.worker.invoker import Invoker, TaskInvocation
 from forebay.worker.slots import Assignment
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.watchdog import Watchdog
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, eventually, no_thread_stays
 

@@ -18,7 +18,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.clock import ManualClock
 from forebay.worker.slots import ExecutorKind
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete
 from tests.worker.rig import Rig
 

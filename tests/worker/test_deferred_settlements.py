@@ -20,7 +20,7 @@ from forebay.worker.deferred_settlements import (
 )
 from forebay.worker.recycler import ThreadHealth
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import an_assignment
 

@@ -13,7 +13,7 @@ from forebay.domain.job import Job
 from forebay.domain.outcome import AttemptError
 from forebay.errors import StoreUnavailable
 from forebay.worker.worker import Worker
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 

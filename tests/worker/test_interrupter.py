@@ -12,7 +12,7 @@ from forebay.domain.outcome import Cancelled, Completed, Interrupted
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoker import JobInterrupted, JobTimeout
 from forebay.worker.slots import Assignment, ExecutorKind
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig
 

@@ -11,7 +11,7 @@ from forebay.domain.outcome import Cancelled, Discarded, Failed, Interrupted, Ou
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
 from forebay.payload.codec import encode_call
 from forebay.worker.invoker import Invoker, JobInterrupted, JobTimeout
-from tests.worker.invoking import Run, run_here
+from tests.worker.invocations import Run, run_here
 from tests.worker.support import an_assignment, called
 
 # ------------------------------------------------------------------ what never reaches the task

@@ -11,7 +11,7 @@ import pytest
 from forebay.domain.lease import Lease
 from forebay.worker.lease_table import ROW_BYTES, LeaseTable
 from forebay.worker.slots import Assignment, Slots
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from forebay.domain.lifecycle import JobState
 from forebay.errors import ConfigError, InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 

@@ -20,7 +20,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.metrics import iter_rows
 from forebay.telemetry.observers import SettledAttempt
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER
 from tests.worker.rig import Rig
 

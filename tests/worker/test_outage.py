@@ -19,7 +19,7 @@ from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.contract.store import Store
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.invoker import JobTimeout
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim
 from tests.worker.rig import Rig
 

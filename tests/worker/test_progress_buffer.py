@@ -16,7 +16,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.invoker import JobInterrupted
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.slots import Assignment
-from tests.app.watching import Held, Watched
+from tests.app.watched_store import Held, Watched
 from tests.worker.rig import Rig
 
 

@@ -18,7 +18,7 @@ from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 CALLS: ExecutorKinds = frozenset([ExecutorKind.CALLS])
 COROUTINES: ExecutorKinds = frozenset([ExecutorKind.COROUTINES])

@@ -18,7 +18,7 @@ from forebay.stores.contract.values import PendingCancel
 from forebay.testing.clock import ManualClock
 from forebay.worker.renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Assignment, Slots
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 

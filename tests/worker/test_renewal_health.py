@@ -17,7 +17,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.control import Control
 from forebay.worker.renewal_health import HANGS_SECONDS
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 from tests.worker.test_control import Stub

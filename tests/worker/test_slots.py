@@ -9,7 +9,7 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put
+from tests.cli.command_runner import answer, call, put
 
 
 @pytest.mark.shows("R-QUEUE-14", "R-HIST-27", "R-SEC-12")

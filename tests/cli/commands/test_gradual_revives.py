@@ -7,7 +7,7 @@ from forebay.domain.query import JobQuery
 from forebay.operations.gradual_revive import advance_gradual_revives, stop_gradual_revive
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, make, refusal
+from tests.cli.command_runner import answer, call, make, refusal
 from tests.stores.contract import steps
 from tests.worker.support import eventually
 

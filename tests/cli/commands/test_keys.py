@@ -10,7 +10,7 @@ from forebay.cli.redaction import redact, redact_data
 from forebay.service.api_keys import digest_of, parse_token
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, refusal
+from tests.cli.command_runner import answer, call, refusal
 
 
 @pytest.mark.shows("R-SEC-03", "R-SEC-13")

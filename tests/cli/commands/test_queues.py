@@ -11,7 +11,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, make, put, refusal
+from tests.cli.command_runner import answer, call, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")

@@ -15,7 +15,7 @@ from forebay.domain.schedule import Overlap, Schedule, ScheduleDefinition
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE, TASKS, answer, call, command, environment, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, answer, call, command, environment, refusal
 from tests.stores.support import new_job
 from tests.worker.support import eventually
 

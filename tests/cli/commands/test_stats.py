@@ -21,7 +21,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
-from tests.cli.calling import DEADLINE, answer, call, ids, make, put, refusal
+from tests.cli.command_runner import DEADLINE, answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")

@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, OnFailure
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 
 
 @pytest.fixture

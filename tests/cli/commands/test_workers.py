@@ -23,7 +23,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
 from forebay.worker.worker import Worker
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 from tests.worker.support import DEADLINE, eventually
 
 MAIL = QueueName("mail")

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.cli.calling import DEADLINE, TASKS, command, environment, program, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, command, environment, program, refusal
 from tests.worker.support import eventually
 
 

@@ -19,7 +19,7 @@ from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
-from tests.cli.calling import DEADLINE, call, command, environment, make, program, put
+from tests.cli.command_runner import DEADLINE, call, command, environment, make, program, put
 from tests.stores.contract import steps
 
 HOUR_MS = 3_600_000

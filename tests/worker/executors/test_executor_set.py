@@ -12,7 +12,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
 from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.slots import ExecutorKind, Slots
-from tests.worker.executors.isolating import children
+from tests.worker.executors.isolated_worker import children
 from tests.worker.support import Collected, no_thread_stays
 
 

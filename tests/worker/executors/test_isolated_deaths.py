@@ -19,7 +19,7 @@ from forebay.errors import ConfigError, StoreUnusable
 from forebay.worker.executors.child_process import ChildProcess
 from forebay.worker.executors.memory import resident_bytes
 from forebay.worker.executors.program_origin import check_loadable
-from tests.worker.executors.isolating import Isolating, children, isolating
+from tests.worker.executors.isolated_worker import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
 

@@ -18,7 +18,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.supervisor.standby_renewal import RELIEVED_SECONDS, StandbyRenewal
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 

@@ -11,7 +11,7 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.payload.codec import encode_call, frame
 from forebay.payload.encryption import EncryptionKeys
-from tests.service.serving import Served
+from tests.service.live_server import Served
 
 
 def died(served: Served, queue: str, **fields: Any) -> str:

@@ -13,7 +13,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.auth import REQUIRED_ROLES
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 
 MINE, OTHER = "mine", "mine-not"
 JOB = {"task": "t", "queue": MINE}

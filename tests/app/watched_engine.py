@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from forebay.domain.job import NewJob
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from tests.app.watching import Trouble, Watched
+from tests.app.watched_store import Trouble, Watched
 from tests.stores.sqlite_support import DEADLINE
 
 __all__ = ["DEADLINE", "Gate", "WatchedEngine"]

@@ -10,7 +10,7 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from tests.app.watching import Held
+from tests.app.watched_store import Held
 from tests.operations.test_batch_settlement import exchanged, lines, note_of, running, states
 from tests.stores.support import complete
 

@@ -22,7 +22,7 @@ from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
 from forebay.service.server import ListenAddress, Server, ServerSecurity, open_listener
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine
-from tests.service.serving import PATIENCE
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 HERE: Final = ListenAddress("127.0.0.1", 0)

@@ -17,7 +17,7 @@ from forebay.worker.executors.program_origin import origin_of_this_program
 from forebay.worker.invoker import Invoker, JobInterrupted, WorkerStopping
 from forebay.worker.slots import Assignment, ExecutorKind
 from tests.worker.executors import isolated_tasks
-from tests.worker.executors.isolating import Isolating, is_gone, isolating, no_process_stays, pid_in
+from tests.worker.executors.isolated_worker import Isolating, is_gone, isolating, no_process_stays, pid_in
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays
 
 HOLDING = ["hold", "hold soon", "hold deaf"]

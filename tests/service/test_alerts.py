@@ -19,7 +19,7 @@ from forebay.operations.alerts.records import CHANNELS
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 from tests.worker.support import eventually
 
 NAMES = ("admin", "operate", "view", "view:mail")

@@ -20,7 +20,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from tests.service.serving import Held
+from tests.service.live_server import Held
 from tests.worker.support import DEADLINE
 
 QUEUE = QueueName("q")

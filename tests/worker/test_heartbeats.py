@@ -19,7 +19,7 @@ from forebay.testing.clock import ManualClock
 from forebay.worker.renewal import JOIN_SECONDS, LeaseRenewal
 from forebay.worker.slots import Slots
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 

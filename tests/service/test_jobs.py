@@ -10,7 +10,7 @@ import pytest
 from forebay.domain.job import NewJob, QueueName
 from forebay.stores.factory import open_engine
 from forebay.testing.clock import ManualClock
-from tests.service.serving import Served, serving
+from tests.service.live_server import Served, serving
 
 
 @pytest.mark.shows("R-HTTP-01", "R-ENQ-04", "R-ENQ-05", "R-HTTP-05", "R-DONE-13")

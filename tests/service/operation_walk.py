@@ -11,8 +11,8 @@ import grpc
 
 from forebay.service.generated import forebay_pb2
 from forebay.service.problems import codes
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, fields_of, message_of
+from tests.service.live_protocols import Spoken, fields_of, message_of
+from tests.service.live_server import PATIENCE
 
 STATUS: Final = {code: kind.grpc for code, kind in codes().items()}
 BY_CHANCE: Final = {"token", "used_at", "enqueued_per_second", "unchained"}

@@ -21,7 +21,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
 from forebay.testing.clock import ManualClock
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 

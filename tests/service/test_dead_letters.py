@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.service.serving import Served
-from tests.service.test_administering import died
+from tests.service.live_server import Served
+from tests.service.test_operators import died
 from tests.worker.support import eventually
 
 

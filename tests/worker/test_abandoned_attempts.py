@@ -16,7 +16,7 @@ from forebay.errors import LeaseLost, StoreUnavailable
 from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.slots import Assignment, ExecutorKind
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 
 

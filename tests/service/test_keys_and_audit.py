@@ -10,7 +10,7 @@ from forebay.domain.access import Grant
 from forebay.service.api_keys import ApiKeyAdmin, all_keys, digest_of, parse_token
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 
 NAMES = ("admin", "operate", "admin:mine")
 

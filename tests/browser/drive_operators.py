@@ -14,7 +14,7 @@ from benchmarks.explorer import live_through
 from forebay.dashboard.static_files import StaticFiles
 from forebay.stores.factory import open_engine
 from tests.browser.scene import Scene, Sight
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.urls import url_of
 
 USERS: Final = 10

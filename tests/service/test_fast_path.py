@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 
 USUAL: Final = "?usual=way"  # nobody takes it, but who says more than a body goes the usual way
 MAX_BODY: Final = 2_000

@@ -22,7 +22,7 @@ from forebay.service.schema.events import EventsMissed
 from forebay.service.server import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 NO_SCOPE: Any = {"type": "http"}

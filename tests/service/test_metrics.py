@@ -23,7 +23,7 @@ from forebay.service.schema.metrics import store_usage_view
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.clock import ManualClock
-from tests.service.serving import Served, serving
+from tests.service.live_server import Served, serving
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
 TOP = Path(__file__).parents[2]

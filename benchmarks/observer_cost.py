@@ -1,4 +1,4 @@
-"""What it costs to be watched, in processor time for each job: `python -m benchmarks.gathering`.
+"""What it costs to be watched, in processor time for each job: `python -m benchmarks.observer_cost`.
 
 First metrics alone, without a store: a claim and an end of batches of 100, as a coordinator tells them, and
 the rows at the end; the best of some rounds, since others may use the machine too.
@@ -25,7 +25,7 @@ from threading import Event, Thread
 from typing import Any
 
 from benchmarks.cpu import taken
-from benchmarks.figures import ARGUMENT
+from benchmarks.measurements import ARGUMENT
 from benchmarks.postgres import DURABLE
 from forebay import Forebay
 from forebay.app.task import Task

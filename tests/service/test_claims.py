@@ -13,7 +13,7 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.domain.queue import QueueState
-from tests.service.serving import PATIENCE, Held, Served, serving
+from tests.service.live_server import PATIENCE, Held, Served, serving
 from tests.worker.support import eventually
 
 

@@ -11,7 +11,7 @@ import pytest
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.migrations import Migration, load_migrations
 from forebay.stores.sqlite import schema
-from tests.cli.calling import answer, call, program, refusal
+from tests.cli.command_runner import answer, call, program, refusal
 
 LOOKING = [
     ("stats",),

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 

@@ -59,7 +59,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseStatus, QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.rpc import store_methods
-from tests.service.serving import Served, serving
+from tests.service.live_server import Served, serving
 
 MINE, OTHER = QueueName("mine"), QueueName("other")
 GRANTS = {

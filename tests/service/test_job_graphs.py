@@ -15,7 +15,7 @@ from forebay.payload.codec import decode_call
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 
 
 def diamond(served: Served, queue: str, other: str) -> list[str]:
