@@ -1,4 +1,4 @@
-"""Figures beside their goals: one row for each measure, as a table and as JSON."""
+"""Measurements with their goals: one row for each measure, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Measurement:
     """One measure. `rounds` are the single results that `ours` is the median of, `beside_rounds` those of
     what it is compared with: where they differ much among themselves, the ratio says little."""
 
     measure: str
     ours: float
     unit: str
-    beside: str = ""
+    against: str = ""
     ratio: float | None = None
     goals: tuple[Goal, ...] = ()
     rounds: tuple[float, ...] = ()
-    beside_rounds: tuple[float, ...] = ()
+    against_rounds: tuple[float, ...] = ()
 
 
 def at_least(value: float, goal: float, unit: str) -> Goal:
@@ -56,22 +56,22 @@ def at_most(value: float, goal: float, unit: str) -> Goal:
 
 def compared(
     measure: str, pairs: Sequence[tuple[float, float]], *, of_raw: float | None = None, each_second: float = 0
-) -> Figure:
-    """A speed beside that of SQLite alone, by pairs of one round each. The ratio is the median of ratios."""
+) -> Measurement:
+    """A speed compared with that of SQLite alone, in pairs of one round each; the median of the ratios."""
     ours = median(pair[0] for pair in pairs)
     raw = median(pair[1] for pair in pairs)
     ratio = median(pair[0] / pair[1] for pair in pairs)
     goals = [at_least(ratio, of_raw, " of raw")] if of_raw else []
     goals += [at_least(ours, each_second, "/s")] if each_second else []
-    return Figure(
+    return Measurement(
         measure=measure,
         ours=ours,
         unit="/s",
-        beside=f"{raw:,.0f}/s raw",
+        against=f"{raw:,.0f}/s raw",
         ratio=ratio,
         goals=tuple(goals),
         rounds=tuple(pair[0] for pair in pairs),
-        beside_rounds=tuple(pair[1] for pair in pairs),
+        against_rounds=tuple(pair[1] for pair in pairs),
     )
 
 
@@ -81,25 +81,25 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, load {load}, Python {python}, SQLite {sqlite}"
 
 
-def show(title: str, figures: Sequence[Figure]) -> None:
+def show(title: str, measurements: Sequence[Measurement]) -> None:
     print(f"\n{title} ({machine()})")
     print(f"{'measure':<44} {'ours':>12}  {'beside':<22} {'ratio':>5}  goals")
-    for one in figures:
+    for one in measurements:
         ours = f"{one.ours:,.0f}{one.unit}" if one.ours >= 1_000 else f"{one.ours:.3g}{one.unit}"
         ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
         goals = ", ".join(f"{goal.text} {'met' if goal.is_met else 'MISSED'}" for goal in one.goals)
-        print(f"{one.measure:<44} {ours:>12}  {one.beside:<22} {ratio:>5}  {goals}".rstrip())
+        print(f"{one.measure:<44} {ours:>12}  {one.against:<22} {ratio:>5}  {goals}".rstrip())
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
     made.add_argument("--rounds", type=int, default=5, help="how often each pair is measured (5)")
     made.add_argument("--quick", action="store_true", help="small sizes and 2 rounds, for a look in a minute")
-    made.add_argument("--json", type=Path, help="also write the figures to this file")
+    made.add_argument("--json", type=Path, help="also write the measurements to this file")
     return made
 
 
-def write(file: Path | None, before: str, figures: Sequence[Figure]) -> None:
+def write(file: Path | None, before: str, measurements: Sequence[Measurement]) -> None:
     if file is not None:
-        found = {"before": before, "after": machine(), "figures": [asdict(one) for one in figures]}
+        found = {"before": before, "after": machine(), "measurements": [asdict(one) for one in measurements]}
         file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -3,9 +3,9 @@
 First metrics alone, without a store: a claim and an end of batches of 100, as a coordinator tells them, and
 the rows at the end; the best of some rounds, since others may use the machine too.
 
-Then a drain of jobs that do nothing, by a worker in this process: with metrics, and with somebody who looks
+Then a drain of jobs that do nothing, by a worker in this process: with metrics, and with a viewer who looks
 on as the dashboard does, told twice a second of queues, workers and the log; and the same without metrics and
-without anybody. They take turns, first one and then the other, and the median of the ratios counts. The time
+without one. They take turns, first one and then the other, and the median of the ratios counts. The time
 is that of this process and of its server, whatever else the machine does: `--engine` for one other than
 SQLite, on a server of its own, or `--url` for one that is there. History is in both: the row of a finished
 job is its history, and is written by its settlement.
@@ -72,24 +72,24 @@ def gathering_us() -> float:
 
 @contextmanager
 def looked_on(engine: Engine) -> Iterator[None]:
-    """Somebody looks on while the block lasts."""
+    """A viewer of the event feed looks on while the block lasts."""
     is_over, looks = Event(), Event()
 
     async def look_on() -> None:
-        desk = StorePool(engine, SystemClock())
-        watching = EventFeed(desk)
+        pool = StorePool(engine, SystemClock())
+        watching = EventFeed(pool)
         with watching.listen(ALL) as listener:
             while not is_over.is_set():
                 if await listener.next(0.1) is not None:
                     looks.set()
         await watching.stop()
-        await desk.close()
+        await pool.close()
 
     thread = Thread(target=lambda: asyncio.run(look_on()), name="bench-looking-on")
     thread.start()
     try:
         if not looks.wait(DEADLINE_SECONDS):
-            raise TimeoutError("nobody could look on")
+            raise TimeoutError("the viewer could not look on")
         yield
     finally:
         is_over.set()
@@ -129,7 +129,7 @@ class Draining:
 
 
 def own(engine: str, kept: ExitStack) -> str:
-    """The address of a store that nobody else uses."""
+    """The address of a store that no other program uses."""
     if engine == "memory":
         return "memory://"
     if engine == "sqlite":

@@ -93,12 +93,12 @@ def scale_of(options: argparse.Namespace) -> Scale:
     return replace(scale, rounds=options.rounds or scale.rounds, few_rounds=few)
 
 
-def some(names: str, everybody: Sequence[Any]) -> list[Any]:
+def some(names: str, known: Sequence[Any]) -> list[Any]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = set(wanted) - {one.name for one in everybody}
+    unknown = set(wanted) - {one.name for one in known}
     if unknown:
         raise SystemExit(f"unknown: {', '.join(sorted(unknown))}")
-    return [one for one in everybody if not wanted or one.name in wanted]
+    return [one for one in known if not wanted or one.name in wanted]
 
 
 def main() -> None:
