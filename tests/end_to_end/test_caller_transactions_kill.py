@@ -37,7 +37,7 @@ import psycopg
 from forebay import Forebay, current_job
 
 URL, DATABASE = PLACES
-LONGEST = 0.005 if URL.startswith("sqlite") else 0.1  # a SQLite file is everybody's meanwhile
+LONGEST = 0.005 if URL.startswith("sqlite") else 0.1  # all processes share a SQLite file meanwhile
 app = Forebay(URL)
 
 

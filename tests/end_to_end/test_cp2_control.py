@@ -45,7 +45,7 @@ def only(crew: Crew) -> WorkerInfo:
     return worker
 
 
-def pulse(crew: Crew) -> HeartbeatStatus:
+def heartbeat_status(crew: Crew) -> HeartbeatStatus:
     return only(crew).heartbeat_status(crew.app.client.read(lambda reader: reader.now()))
 
 
@@ -96,13 +96,13 @@ def test_cp2_3_after_sigterm_the_current_job_finishes_and_the_others_stay_queued
 @pytest.mark.shows("R-TEST-13", "R-WORK-39", "R-TEST-69")
 def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: Crew) -> None:
     worker = crew.worker("--heartbeat", "5")
-    assert pulse(crew) is HeartbeatStatus.ALIVE
+    assert heartbeat_status(crew) is HeartbeatStatus.ALIVE
 
     worker.tell(signal.SIGKILL)
     worker.ends()
-    eventually(lambda: pulse(crew) is not HeartbeatStatus.ALIVE, DEADLINE)
+    eventually(lambda: heartbeat_status(crew) is not HeartbeatStatus.ALIVE, DEADLINE)
     [listed] = forebay(crew, "workers")["workers"]
-    eventually(lambda: pulse(crew) is HeartbeatStatus.DEAD, DEADLINE)
+    eventually(lambda: heartbeat_status(crew) is HeartbeatStatus.DEAD, DEADLINE)
     found = forebay(crew, "doctor", "--quick")["findings"]
 
     assert listed["heartbeat_status"] in ("stale", "dead")  # programs take their time to start
@@ -120,8 +120,8 @@ def test_cp2_7_a_paused_worker_processes_nothing_and_resumes_fully(crew: Crew) -
     crew.touch("go on")
     crew.final(running)
     eventually(lambda: only(crew).state == "paused", DEADLINE)
-    beat_at = only(crew).heartbeat_at
-    eventually(lambda: only(crew).heartbeat_at > beat_at, DEADLINE)  # it lives, and has had many turns
+    heartbeat_at = only(crew).heartbeat_at
+    eventually(lambda: only(crew).heartbeat_at > heartbeat_at, DEADLINE)  # it lives, and has had many turns
 
     assert told["answer"] == "paused all queues; 1 running job goes on"
     assert [line.number for line in crew.began()] == [0]
@@ -149,7 +149,7 @@ def test_worker_processes_under_a_supervisor_hear_commands_too(crew: Crew) -> No
     assert program.ends() == 0
     assert [one["answer"] for one in paused] == ["paused all queues; 0 running jobs go on"] * 2
     assert all("forebay-coordinator" in one["answer"] for one in stacks)
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-NFR-04")

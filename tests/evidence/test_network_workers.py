@@ -1,4 +1,5 @@
-"""Workers on a broken network: nothing is lost, at most one attempt finishes a job, and nobody stays idle."""
+"""Workers on a broken network: nothing is lost, at most one attempt finishes a job, and no worker stays
+idle."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
         job = work.enqueue("hold it")
         papers.accepted(job)
         eventually(lambda: papers.holders(job), DEADLINE)
-        proxy.hold(*ways)  # and what it says meanwhile arrives when others have its job, or nobody answers
+        proxy.hold(
+            *ways
+        )  # and what it says meanwhile arrives when another worker has its job, or no server answers
         with a_worker(network.url, tmp_path, "other") as other:
             taken_over(app, papers, job)
             assert {*papers.holders(job)[1:]} == {other.worker}
@@ -70,7 +73,7 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
 
 
 def taken_over(app: Forebay, papers: Papers, job: JobHandle[str]) -> None:
-    """Wait until somebody has begun a job again. Workers sweep too, but hold back after their start."""
+    """Wait until a worker has begun a job again. Workers sweep too, but hold back after their start."""
     eventually(lambda: [app.sweep()] and papers.holders(job)[1:], DEADLINE)
 
 
