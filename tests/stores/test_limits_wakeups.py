@@ -1,4 +1,4 @@
-"""Limits: whoever frees a place that it does not take itself wakes those who may."""
+"""Limits: a worker that frees a slot that it does not take itself wakes those that may."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DEADLINE = 120.0
 
 @contextmanager
 def listening(engine: Engine) -> Iterator[Semaphore]:
-    """Somebody who listens from here on; each poke releases once."""
-    poked = Semaphore(0)
+    """A listener from here on; each wake-up releases once."""
+    notified = Semaphore(0)
     listener = engine.wakeups()
-    listener.start(poked.release)
+    listener.start(notified.release)
     try:
         # Those that listen over a connection say once that it is there, since hints may have been missed.
         if engine.features.name in ("postgresql", "redis"):
-            assert poked.acquire(timeout=DEADLINE)
-        yield poked
+            assert notified.acquire(timeout=DEADLINE)
+        yield notified
     finally:
         listener.close()
 
@@ -40,9 +40,11 @@ def test_a_place_of_a_key_whose_job_went_to_another_one_wakes_others(engine: Eng
     assert store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs == ()
     other = put(store, limit_keys={"tenant": "b"}, priority=9)
 
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
-        assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place for the other tenant"
+        assert notified.acquire(timeout=DEADLINE), (
+            "no worker is told that there is a slot for the other tenant"
+        )
 
     assert [job.id for job in done.jobs] == [other]
     assert start(store, W2).id == waiting
@@ -55,9 +57,9 @@ def test_a_place_of_a_key_whose_jobs_wait_in_another_queue_wakes_others(engine: 
     assert store.settle_and_claim(W2, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
     other = put(store)
 
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
-        assert poked.acquire(timeout=DEADLINE), "nobody is told that there is a place in the other queue"
+        assert notified.acquire(timeout=DEADLINE), "no worker is told that there is a slot in the other queue"
 
     assert [job.id for job in done.jobs] == [other]
     assert start(store, W2, MAIL).id == waiting
@@ -77,9 +79,9 @@ def test_a_place_of_a_queue_that_its_worker_does_not_ask_wakes_others(
     store.settle_and_claim(W1, [ended(started(store), Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
     expected = [put(store) for _ in range(claims)]
 
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         done = store.settle_and_claim(W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1)], room=1)
-        assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
+        assert notified.acquire(timeout=DEADLINE), "no worker is told that the queue has a slot"
 
     assert [job.id for job in done.jobs] == expected
     assert start(store, W2, MAIL).id == waiting
@@ -94,11 +96,11 @@ def test_the_place_of_one_of_two_queues_wakes_others_though_the_other_queue_took
     assert store.settle_and_claim(W2, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
     other = put(store)
 
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         done = store.settle_and_claim(
             W1, [ended(first, Completed(b"1"))], [QueueClaim(DEFAULT, 1), QueueClaim(MAIL, 1)], room=1
         )
-        assert poked.acquire(timeout=DEADLINE), "nobody is told that the queue has a place"
+        assert notified.acquire(timeout=DEADLINE), "no worker is told that the queue has a slot"
 
     assert [job.id for job in done.jobs] == [other]
     assert start(store, W2, MAIL).id == waiting
@@ -111,11 +113,11 @@ def test_tokens_that_are_given_back_wake_others(engine: Engine, store: Store, sc
     waiting = [put(store), put(store)]
     assert store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs == ()
 
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         done = store.settle_and_claim(
             W1, [ended(first, Completed(b"1", cost=0))], [QueueClaim(DEFAULT, 1)], room=1
         )
-        assert poked.acquire(timeout=DEADLINE), "nobody is told that there are tokens again"
+        assert notified.acquire(timeout=DEADLINE), "no worker is told that there are tokens again"
 
     assert [*(job.id for job in done.jobs), start(store, W2).id] == waiting
 

@@ -78,7 +78,7 @@ from tests.stores.support import counting_ids, everything
 SECOND: Final = 1_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
-NOBODY: Final = JobId("nobody")
+ABSENT: Final = JobId("absent")
 _SAID: Final = ("field", "queue", "limit", "holder", "client", "retry_after")  # by errors
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 
@@ -169,11 +169,11 @@ special = st.fixed_dictionaries(
         "policy": st.sampled_from(POLICIES),
         "metadata": st.sampled_from([{"k": 1}, {"k": None, "l": [True]}]),
         "tags": st.sampled_from([("t1",), ("t1", "t2")]),
-        "parent_id": st.just("somebody"),
+        "parent_id": st.just("another"),
         "task": st.just("u"),
     },
 )
-# Parents among the newest jobs, one that nobody has, or the job just before.
+# Parents among the newest jobs, an unknown one, or the job just before.
 parents = st.lists(
     st.tuples(st.one_of(picks, st.none()), st.sampled_from(OnFailure)),
     min_size=1,
@@ -273,7 +273,7 @@ def new_job(wish: dict[str, Any], now: int, ids: Sequence[JobId] = ()) -> NewJob
     """The request for a wish, whose times count from now, and whose parents are among these jobs."""
     fields = {"task": "t", "payload": b"{}", **wish}
     if "parents" in fields:
-        named = [NOBODY, *ids]
+        named = [ABSENT, *ids]
         needs = {
             1 if number is None else named[-1 - number % len(named)]: on_failure
             for number, on_failure in fields.pop("parents")
@@ -536,8 +536,8 @@ class SideBySide(RuleBasedStateMachine):
         return self.clock.now_ms()
 
     def pick(self, number: int) -> JobId:
-        """One of the newest jobs, or one that nobody has."""
-        return [NOBODY, *self.ids][-1 - number % (len(self.ids) + 1)]
+        """One of the newest jobs, or an unknown one."""
+        return [ABSENT, *self.ids][-1 - number % (len(self.ids) + 1)]
 
     def picked(self, numbers: Sequence[int]) -> list[JobId]:
         return [self.pick(number) for number in numbers]
@@ -639,7 +639,7 @@ class SideBySide(RuleBasedStateMachine):
     @precondition(lambda self: bool(self.held))
     @rule(said=st.lists(sayings, min_size=1, max_size=3))
     def note(self, said: list[Any]) -> None:
-        """Mostly the holder of the lease speaks, and sometimes somebody else."""
+        """Mostly the holder of the lease speaks, and sometimes another worker."""
         notes = self.notes(WORKERS[0], said)
         holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
         self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
@@ -736,7 +736,7 @@ class SideBySide(RuleBasedStateMachine):
     @rule(limit=limits, days=st.sampled_from([0, 1, 8, 31]))
     def prune(self, limit: int, days: int) -> None:
         """Which one goes first of jobs that ended at the same time, and how much besides jobs goes in one
-        call, is the engine's own affair; so the rest goes before anybody looks."""
+        call, is the engine's own affair; so the rest goes before a reader looks."""
         self.clock.advance(ms=days * DAY)
         self.both(lambda side: [side.store.prune(limit), side.store.prune()])
 
@@ -771,7 +771,7 @@ class SideBySide(RuleBasedStateMachine):
         metadata=st.sampled_from([None, {"k": 2}, {"k": None, "m": "x"}]),
         queue=st.one_of(st.none(), queues),
     )
-    def amend(
+    def update(
         self,
         number: int,
         priority: int | None,
@@ -814,10 +814,10 @@ class SideBySide(RuleBasedStateMachine):
     def drop_queue(self, queue: QueueName, force: bool, limit: int) -> None:
         self.both(lambda side: side.store.drop_queue(queue, force=force, limit=limit, actor="ann"))
 
-    # Workers, duties, events
+    # Workers, maintenance tasks, events
 
     @rule(worker=workers, started_in=st.sampled_from([None, 0, -SECOND]), forget=st.booleans())
-    def beat(self, worker: WorkerId, started_in: int | None, forget: bool) -> None:
+    def heartbeat(self, worker: WorkerId, started_in: int | None, forget: bool) -> None:
         started_at = 0 if started_in is None else self.now() + started_in
         state = WorkerState.WORKING if started_at else WorkerState.STARTING
         info = WorkerInfo(

@@ -1,4 +1,5 @@
-"""Jobs completed in the caller's own transaction: with its commit, once, and in nobody's way until then."""
+"""Jobs completed in the caller's own transaction: with its commit, once, and in no worker's way until
+then."""
 
 from __future__ import annotations
 
@@ -139,7 +140,7 @@ def test_the_fence_is_checked_in_the_transaction(
         with pytest.raises(LeaseLost, match="other worker"):
             engine.complete_tx(connection, WORKER, complete(job))
         with pytest.raises(LeaseLost, match="gone"):
-            engine.complete_tx(connection, OTHER_WORKER, complete(replace(job, id=JobId("nobody"))))
+            engine.complete_tx(connection, OTHER_WORKER, complete(replace(job, id=JobId("absent"))))
 
     assert store.settle_and_claim(SWEEPER, [fail(swept)]).settled == (job.id,)
     assert orders() == 1

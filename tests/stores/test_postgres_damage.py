@@ -1,4 +1,4 @@
-"""What should never be is found and said, and stops nobody else; and what the tables themselves forbid."""
+"""What should never be is found and said, and stops no other job; and what the tables themselves forbid."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rows_that_do_not_agree_are_named(
     assert [problem for problem in problems(engine) if said in problem]
 
 
-def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
+def test_options_that_cannot_be_read_are_shown_as_such_and_stop_no_worker(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:
     spoiled = put(store, tags=("a",), metadata={"k": 1})

@@ -1,4 +1,4 @@
-"""Shares on PostgreSQL: a job is never left behind the gate of a share that nobody looks at."""
+"""Shares on PostgreSQL: a job is never left behind in the lane of a fairness key that no claim looks at."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def of_share(name: str) -> NewJob:
     return new_job(limit_keys={"fairness": name})
 
 
-def test_a_prune_beside_a_claim_does_not_take_the_word_that_a_job_has_come(
+def test_a_prune_next_to_a_claim_does_not_take_the_record_that_a_job_has_come(
     engine: PostgresEngine, store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [gone] = store.insert([of_share("a")])
@@ -75,7 +75,7 @@ def test_a_prune_forgets_shares_that_have_nothing_to_run(
         ).fetchone() == (0,)
 
 
-def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
+def test_a_job_with_an_unknown_fairness_key_is_found_by_a_check(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     [receipt] = store.insert([of_share("a")])
@@ -92,7 +92,8 @@ def test_a_job_whose_share_nobody_knows_is_found_by_a_check(
 def test_a_claim_that_holds_the_lock_of_shares_waits_for_no_row_of_a_job(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    """Somebody may hold the row of a job, and wait for one of a job that a claim behind this one settles."""
+    """A transaction may hold the row of a job, and wait for one of a job that a claim behind this one
+    settles."""
     [receipt] = store.insert([of_share("a")])
     jobs = f"{engine.address.schema}.jobs"
     with raw() as connection, connection.transaction():

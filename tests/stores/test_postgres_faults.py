@@ -98,7 +98,7 @@ def test_an_insert_whose_answer_is_lost_is_not_made_again_behind_the_callers_bac
     assert pending(engine) == jobs
 
 
-def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_adopted(
+def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_recovered(
     relay: Relay, store: Store
 ) -> None:
     store.insert([new_job()] * 3)
@@ -127,7 +127,7 @@ def pending(engine: PostgresEngine) -> int:
 
 @contextmanager
 def said(engine: PostgresEngine, code: str) -> Iterator[None]:
-    """Whoever inserts a job is told this instead."""
+    """An insert of a job is told this instead."""
     schema = engine.address.schema
     with raw() as connection:
         connection.execute(
@@ -398,10 +398,10 @@ def test_a_server_without_a_connection_left_says_so_and_has_one_again(small_serv
     store.close()
 
 
-# ------------------------------------------------------------------ settings of somebody else
+# ------------------------------------------------------------------ settings of the user
 
 
-def test_options_in_the_address_count_beside_ours(engine: PostgresEngine) -> None:
+def test_options_in_the_address_count_next_to_ours(engine: PostgresEngine) -> None:
     url = f"{server().url()}?schema={engine.address.schema}&options=-c%20synchronous_commit%3Dlocal"
     opened = open_engine(url)
     assert isinstance(opened, PostgresEngine)

@@ -210,7 +210,7 @@ def run_all(store: PostgresStore) -> list[Job]:
     return jobs
 
 
-def test_a_graph_for_a_queue_that_somebody_else_has_closed_leaves_nothing_behind(
+def test_a_graph_for_a_queue_that_another_session_has_closed_leaves_nothing_behind(
     engine: PostgresEngine, store: PostgresStore, other: PostgresStore
 ) -> None:
     other.save_queue(DEFAULT, state=QueueState.DRAINING)
@@ -264,7 +264,7 @@ def test_the_order_of_many_is_the_order_of_their_numbers(
         {"max_aging_bonus": 0.0},  # every job is capped from the start
     ],
 )
-def test_settings_that_somebody_else_has_changed_hold_at_once(
+def test_settings_that_another_session_has_changed_hold_at_once(
     engine: PostgresEngine, store: PostgresStore, other: PostgresStore, changes: dict[str, Any]
 ) -> None:
     changed = other.save_queue(DEFAULT, changes).settings
@@ -284,7 +284,7 @@ def test_settings_that_somebody_else_has_changed_hold_at_once(
 
 
 @pytest.mark.parametrize("state", [QueueState.DRAINING, QueueState.DROPPED])
-def test_a_queue_that_somebody_else_has_closed_takes_no_jobs(
+def test_a_queue_that_another_session_has_closed_takes_no_jobs(
     engine: PostgresEngine, store: PostgresStore, other: PostgresStore, state: QueueState
 ) -> None:
     other.save_queue(DEFAULT, state=state)
@@ -304,7 +304,7 @@ def test_a_queue_that_somebody_else_has_closed_takes_no_jobs(
         ({"max_priority": 5}, new_job(priority=6), InvalidJob),
     ],
 )
-def test_limits_that_somebody_else_has_set_hold_at_once(
+def test_limits_that_another_session_has_set_hold_at_once(
     store: PostgresStore, other: PostgresStore, changes: dict[str, Any], job: NewJob, error: type[Exception]
 ) -> None:
     store.insert([new_job(priority=3)])
@@ -333,7 +333,7 @@ def test_what_is_too_much_for_a_statement_is_written_by_several_and_still_whole(
     assert problems(engine) == ()
 
 
-def test_an_id_that_is_made_twice_is_an_error_and_nobody_is_overwritten(
+def test_an_id_that_is_made_twice_is_an_error_and_no_job_is_overwritten(
     engine: PostgresEngine, clock: ManualClock
 ) -> None:
     twice = PostgresEngine(engine.address, new_id=lambda: JobId("same")).store()
@@ -431,7 +431,7 @@ def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
     assert problems(engine) == ()
 
 
-def test_an_insert_that_is_interrupted_before_anybody_waits_for_it_does_not_happen_later(
+def test_an_insert_that_is_interrupted_before_a_caller_waits_for_it_does_not_happen_later(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Not to give up before it is interrupted, however busy the machine is.

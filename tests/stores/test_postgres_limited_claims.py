@@ -1,4 +1,4 @@
-"""Claims under limits on PostgreSQL: one trip where nobody has to wait, the long way where somebody does."""
+"""Claims under limits on PostgreSQL: one trip where no job has to wait, the slow path where one does."""
 
 from __future__ import annotations
 
@@ -178,7 +178,8 @@ def looks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def passed_over(engine: PostgresEngine, store: PostgresStore) -> tuple[JobId, JobId, tuple[Job, ...]]:
-    """A job that the cursor has passed over, since somebody had it in hand; one behind it; one that runs."""
+    """A job that the cursor has passed over, since a transaction had locked it; one behind it; one that
+    runs."""
     limited(store, Limit(scope=TENANT, concurrency=2))
     first, _, last = store.insert([of("a", priority=9), of("b"), of("c")])
     with raw() as connection, connection.transaction():

@@ -1,4 +1,5 @@
-"""Duties stay cheap while nothing can be vacuumed, and find all the same what lies below their floors."""
+"""Maintenance tasks stay cheap while nothing can be vacuumed, and find all the same what lies below their
+low-water marks."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ DEAD_ROWS: Final = low_water_marks.COSTLY + 1_000
 FEW: Final = low_water_marks.COSTLY // 2
 KEPT: Final = {"keep_finished_ms": DAY_MS, "keep_dead_ms": DAY_MS, "keep_archive_ms": DAY_MS}
 
-# What has come and gone, and cannot be vacuumed: in each index that duties go through.
+# What has come and gone, and cannot be vacuumed: in each index that maintenance tasks go through.
 CHURN: Final = """
 insert into {s}.jobs (
   id, seq, queue, task, priority, created_at, updated_at, ready_at, run_at, rank, rescore_at, payload
@@ -81,7 +82,7 @@ def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
 
 @contextmanager
 def churned(engine: PostgresEngine) -> Iterator[None]:
-    """A store whose dead rows cannot be removed, because somebody's transaction might still see them."""
+    """A store whose dead rows cannot be removed, because a transaction might still see them."""
     schema = engine.address.schema
     tables = ", ".join(f"{schema}.{table}" for table in CHURNED)
     with raw() as pin, raw() as connection:
@@ -98,7 +99,7 @@ def churned(engine: PostgresEngine) -> Iterator[None]:
 
 
 def do_all(store: PostgresStore) -> int:
-    """Each duty once; how many jobs they moved."""
+    """Each maintenance task once; how many jobs they moved."""
     return store.promote() + len(store.sweep(SWEEPER)) + store.rescore() + store.prune()
 
 
@@ -113,7 +114,7 @@ def entries_read(engine: PostgresEngine, store: PostgresStore) -> dict[str, int]
     return dict(rows)
 
 
-def test_duties_read_few_entries_while_nothing_can_be_vacuumed(
+def test_maintenance_tasks_read_few_entries_while_nothing_can_be_vacuumed(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     with churned(engine):
@@ -157,7 +158,7 @@ def test_without_dead_rows_no_floor_is_kept(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     with raw() as connection:
-        # A vacuum could not remove what other tests have left while anybody has a look at anything.
+        # A vacuum could not remove what other tests have left while a transaction is open.
         tables = ", ".join(f"{engine.address.schema}.{table}" for table in CHURNED)
         connection.execute(f"truncate {tables}")
 
@@ -223,7 +224,7 @@ def test_what_comes_in_below_a_floor_is_found_within_a_minute(
         assert do_all(store) == 1
 
 
-def test_due_jobs_behind_one_that_somebody_else_has_in_hand_are_not_passed(
+def test_due_jobs_behind_one_that_another_transaction_has_locked_are_not_passed(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     with churned(engine), raw() as other:
@@ -284,7 +285,7 @@ ADD_A_LINE: Final = "insert into forebay.dependency_outbox (job_id, event) value
         (ADD_A_LINE, "begin", "select 1 from forebay.dependency_outbox for update"),  # one who dies
     ],
 )
-def test_a_line_of_the_list_that_nobody_else_could_work_on_is_not_passed(
+def test_an_outbox_entry_that_no_other_worker_could_work_on_is_not_passed(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock, hidden_by: tuple[str, ...]
 ) -> None:
     schema = engine.address.schema

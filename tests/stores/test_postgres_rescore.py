@@ -34,7 +34,7 @@ def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
 
 @pytest.fixture
 def caller() -> Iterator[psycopg.Connection[Any]]:
-    """Somebody with a transaction of its own, which has begun and goes on."""
+    """A session with a transaction of its own, which has begun and goes on."""
     with raw() as connection:
         connection.execute("begin")
         yield connection

@@ -111,7 +111,7 @@ def test_parents_of_a_join_that_waits_for_more_put_nothing_on_the_list(
     assert [job.id for job in claim(store, 9)] == [join]
 
 
-def test_jobs_on_which_nobody_depends_go_by_one_statement_again(
+def test_jobs_without_dependants_go_by_one_statement_again(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, *[new_job()] * 2)
@@ -291,7 +291,7 @@ def test_a_parent_in_a_sequence_lets_the_next_one_run(engine: PostgresEngine, st
     assert states(engine, join) == [PENDING]
 
 
-def test_a_child_of_its_callers_transaction_hears_of_its_parent_when_somebody_has_looked(
+def test_a_child_of_its_callers_transaction_hears_of_its_parent_when_a_sweeper_has_looked(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     """Another child has marked the parent, and is told at once."""

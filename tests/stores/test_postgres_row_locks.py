@@ -72,14 +72,14 @@ def test_what_moves_on_while_it_is_held_is_judged_as_it_is_then(
     ids = [JobId(receipt.id or "") for receipt in store.insert([new_job()] * 5)]
     meanwhile = Meanwhile(monkeypatch, other, ends=ends)
 
-    verdicts = store.cancel([*reversed(ids), JobId("nobody")])
+    results = store.cancel([*reversed(ids), JobId("absent")])
 
     assert [job.id for job in meanwhile.moved] == ids[:2]
-    assert [(one.job_id, one.applied, one.state) for one in verdicts] == [
+    assert [(one.job_id, one.applied, one.state) for one in results] == [
         *((job_id, True, JobState.CANCELLED) for job_id in reversed(ids[2:])),
         (ids[1], done, state),
         (ids[0], done, state),
-        (JobId("nobody"), False, None),
+        (JobId("absent"), False, None),
     ]
 
 
@@ -90,8 +90,8 @@ def test_what_is_named_twice_is_judged_twice(store: PostgresStore) -> None:
     revived = store.revive([two, two])
     deleted = store.delete([one, two, one, two])
 
-    def told(verdicts: list[ActionResult]) -> list[tuple[bool, JobState | None]]:
-        return [(verdict.applied, verdict.state) for verdict in verdicts]
+    def told(results: list[ActionResult]) -> list[tuple[bool, JobState | None]]:
+        return [(result.applied, result.state) for result in results]
 
     assert told(cancelled) == [
         (True, JobState.CANCELLED),
@@ -133,11 +133,11 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
         return judge(tx, job, how)
 
     monkeypatch.setattr(admin, "_check_revivable", meanwhile)
-    verdicts = store.revive([job_id])
+    results = store.revive([job_id])
 
     reader = engine.reader()
     [job] = reader.jobs([job_id])
     reader.close()
-    assert [verdict.applied for verdict in verdicts] == [True]
+    assert [result.applied for result in results] == [True]
     assert job is not None
     assert (job.attempt, job.priority) == ((2, 0) if is_claimed else (0, 7))

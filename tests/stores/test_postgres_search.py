@@ -130,12 +130,12 @@ def test_a_search_reads_few_jobs_of_a_long_history(
     assert found == right
 
 
-def test_a_text_that_nobody_has_is_looked_for_as_far_as_a_look_goes(
+def test_an_absent_text_is_looked_for_as_far_as_a_look_goes(
     history: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
 
-    page, read = searched(history, JobQuery(text="nobody"), None)
+    page, read = searched(history, JobQuery(text="absent"), None)
 
     assert read < MOST_READ
     assert page.jobs == ()
@@ -149,8 +149,8 @@ def test_a_text_with_a_tag_that_many_have_is_looked_for_in_the_same_way(
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
     monkeypatch.setattr(search_module, "COMMON_HASHED", LOOK // 10)
 
-    often, read = searched(history, JobQuery(text="nobody", tags=("often",)), None)
-    rare, _ = searched(history, JobQuery(text="nobody", tags=("rare",)), None)
+    often, read = searched(history, JobQuery(text="absent", tags=("often",)), None)
+    rare, _ = searched(history, JobQuery(text="absent", tags=("rare",)), None)
 
     assert read < MOST_READ
     assert (often.jobs, often.after) == ((), str(JOBS - LOOK + 1))

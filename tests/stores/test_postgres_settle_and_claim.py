@@ -230,7 +230,7 @@ def test_what_is_special_about_the_queue_is_seen_to(store: PostgresStore, clock:
     answer = turn(store, jobs)
 
     assert (answer.settled, [job.id for job in answer.jobs]) == ((jobs[0].id,), [due])
-    assert [verdict.state for verdict in store.cancel([expiring])] == [JobState.CANCELLED]
+    assert [result.state for result in store.cancel([expiring])] == [JobState.CANCELLED]
 
 
 def test_a_queue_that_was_paused_a_moment_ago_gives_nothing(
@@ -274,7 +274,7 @@ def test_a_lease_that_is_renewed_at_the_same_moment_is_settled(
     assert answer().settled == (jobs[0].id,)
 
 
-def test_what_was_amended_while_the_job_ran_is_kept_however_late_it_was(
+def test_what_was_updated_while_the_job_ran_is_kept_however_late_it_was(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:
     put(store)
@@ -344,7 +344,7 @@ def claim_nothing(engine: PostgresEngine) -> bool:
 
 
 def wait_for_a_lock(engine: PostgresEngine) -> int:
-    """Until somebody's statement on this store waits for a lock; whose."""
+    """Until a statement on this store waits for a lock; whose."""
     waiting = (
         "select pid from pg_stat_activity where wait_event_type = 'Lock'"
         f" and query like '%{engine.address.schema}%' and pid <> pg_backend_pid()"
@@ -356,7 +356,7 @@ def wait_for_a_lock(engine: PostgresEngine) -> int:
 
 
 @pytest.mark.parametrize("workers", [2, 8])
-def test_overtakers_are_all_found_once_and_nobody_idles_while_there_is_work(
+def test_overtakers_are_all_found_once_and_no_worker_idles_while_there_is_work(
     engine: PostgresEngine, workers: int
 ) -> None:
     stores = [engine.store() for _ in range(workers)]
@@ -377,7 +377,7 @@ def test_overtakers_are_all_found_once_and_nobody_idles_while_there_is_work(
 
     assert len(found) - 1 == len(set(found)) - 1 == 600 - 10 * workers
     assert overtakers <= set(found)
-    # What is left when somebody finds nothing is in the hands of others.
+    # What is left when a worker finds nothing is in the hands of other workers.
     assert max(left) <= 7 * (workers - 1)
     for handle in stores:
         handle.close()

@@ -1,4 +1,4 @@
-"""Edges on Redis while the list of what the ends of jobs mean for others waits for somebody."""
+"""Edges on Redis while the dependency outbox waits for a worker."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_child_that_was_cancelled_counts_on_and_can_be_revived(store: Store, r
 def test_jobs_that_are_alike_are_stored_as_those_that_come_with_ids_are(
     redis: ModuleType, clock: ManualClock, changes: dict[str, Any], how: OnFailure
 ) -> None:
-    """One by one, since somebody of the same call may ask for such a job."""
+    """One by one, since another job of the same call may ask for such a job."""
     children = [new_job(depends_on=after(at, on_failure=how), **changes) for at in range(1, 1_101)]
     chain = [new_job(depends_on=after(1), **changes)] * 3
     join = new_job(depends_on=after(*range(1_103, 0, -1), on_failure=how))

@@ -66,7 +66,7 @@ def commands(admin: driver.Redis, store: Store, jobs: int) -> dict[str, int]:
     answer = store.settle_and_claim(WORKER, ended, [QueueClaim(DEFAULT, jobs)], jobs)
     found = admin.info("commandstats")
     store.settle_and_claim(WORKER, [complete(job) for job in answer.jobs])
-    return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
+    return {name: stats["calls"] for name, stats in found.items() if "config" not in name}
 
 
 @pytest.mark.shows("R-STORE-44")
@@ -124,7 +124,7 @@ def test_after_a_call_was_lost_the_whole_is_asked_again(
 ) -> None:
     store.insert([new_job()] * 2 * MANY)
     ends = [complete(job) for job in claim(store, MANY)]
-    connection = store._connection  # type: ignore[attr-defined]  # behind the seam
+    connection = store._connection  # type: ignore[attr-defined]  # behind the store contract
     run, calls = connection.run, iter(range(100))
 
     def breaking(name: str, *arguments: Any) -> Any:
@@ -194,13 +194,13 @@ def test_a_plain_end_is_fenced(engine: Engine, store: Store, clock: ManualClock)
     store.cancel([wished.id], "not wanted")
 
     answer = store.settle_and_claim(WORKER, [complete(job) for job in (swept, wished, mine)])
-    nobody = store.settle_and_claim(OTHER_WORKER, [complete(mine)])
+    unheld = store.settle_and_claim(OTHER_WORKER, [complete(mine)])
 
     assert [(refusal.lease.job_id, refusal.reason) for refusal in answer.refused] == [
         (swept.id, "other worker")
     ]
     assert answer.settled == (wished.id, mine.id)
-    assert [refusal.reason for refusal in nobody.refused] == ["other state"]
+    assert [refusal.reason for refusal in unheld.refused] == ["other state"]
     assert store.settle_and_claim(WORKER, [complete(mine)]).repeated == (mine.id,)
     assert problems(engine) == ()
 

@@ -48,7 +48,7 @@ def ids_of(store: Store, jobs: int) -> list[JobId]:
 @pytest.fixture
 def called(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the scripts that are called."""
-    connection = store._connection  # type: ignore[attr-defined]  # behind the seam
+    connection = store._connection  # type: ignore[attr-defined]  # behind the store contract
     call, names = connection.call, list[str]()
 
     def noted(name: str, *arguments: Any) -> Any:

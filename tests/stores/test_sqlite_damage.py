@@ -152,7 +152,7 @@ BROKEN: Final = ["", "{", "not json", "[1, 2", '{"tags": 7}', '["half', "null", 
 
 @pytest.mark.shows("R-SER-20", "R-RETRY-42", "R-EDGE-86")
 @pytest.mark.parametrize("text", BROKEN)
-def test_damaged_options_are_shown_and_stop_nobody(path: Path, clock: ManualClock, text: str) -> None:
+def test_damaged_options_are_shown_and_stop_no_worker(path: Path, clock: ManualClock, text: str) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
     first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(tags=("b",))]))

@@ -1,7 +1,8 @@
 """Each writing statement by itself: with one part of its guard wrong, it touches no row.
 
-Through the seam most of these guards stand behind another one, because the engine has looked at the row in
-the same transaction. They are kept all the same: whoever changes the order of the looks must not lose them.
+Through the store contract most of these guards stand behind another one, because the engine has looked at the
+row in the same transaction. They are kept all the same: a change of the order of the looks must not lose
+them.
 """
 
 from __future__ import annotations
@@ -194,8 +195,8 @@ def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now:
 
 @pytest.mark.parametrize("capped", [0, 1])
 def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: int) -> None:
-    gated = claim(bench.store, 1)
-    bench.store.settle_and_claim(WorkerId(gated[0].worker or ""), [])
+    in_lane = claim(bench.store, 1)
+    bench.store.settle_and_claim(WorkerId(in_lane[0].worker or ""), [])
     bench.database.execute(
         "update forebay_jobs set state = 'pending', lane = 'payload:9', lease_expires_at = null,"
         " age_capped = ?",
@@ -259,7 +260,7 @@ def test_putting_back_opens_the_gate(bench: Bench) -> None:
     )
 
 
-def test_what_a_newer_program_asks_for_and_says_stops_nobody(tmp_path: Path, clock: ManualClock) -> None:
+def test_what_a_newer_program_asks_for_and_says_stops_no_worker(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "jobs.db"
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()

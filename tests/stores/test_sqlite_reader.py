@@ -1,4 +1,4 @@
-"""Long lists and long logs: looks that stay short, and housekeeping that holds nobody up."""
+"""Long lists and long logs: looks that stay short, and housekeeping that delays no call."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_the_room_of_pruned_jobs_is_used_again(store: SqliteStore, path: Path, c
     assert max(sizes) < 1.2 * sizes[0]
 
 
-def test_a_sweep_looks_for_stragglers_only_while_there_are_some(store: SqliteStore) -> None:
+def test_a_sweep_looks_for_jobs_of_dropped_queues_only_while_there_are_some(store: SqliteStore) -> None:
     store.insert([new_job(queue="mail")])
     store.save_queue(MAIL, state=QueueState.DROPPED)
     statements: list[str] = []

@@ -145,7 +145,7 @@ def test_each_claim_counts_one_attempt_and_starts_its_own_time(
 
 
 @pytest.mark.shows("R-LEASE-19")
-def test_the_lease_is_the_queues_when_nobody_else_says(store: Store) -> None:
+def test_the_lease_is_the_queues_by_default(store: Store) -> None:
     store.save_queue(DEFAULT, {"lease_ms": 11_000})
     put(store)
 
@@ -222,7 +222,7 @@ def test_an_exchange_that_wants_nothing_does_nothing(store: Store, reader: Reade
     assert counts_of(reader) == Counts(pending=1)
 
 
-def test_a_queue_that_nobody_has_heard_of_gives_nothing(store: Store, reader: Reader) -> None:
+def test_an_unknown_queue_gives_nothing(store: Store, reader: Reader) -> None:
     answer = store.settle_and_claim(W1, claims=[QueueClaim(MAIL, 5)], room=5)
 
     assert answer == SettleAndClaimResult()

@@ -76,7 +76,9 @@ def test_within_a_share_the_order_of_the_queue_holds(store: Store, clock: Manual
     assert ids == [first, urgent, late]
 
 
-def test_jobs_without_a_share_stand_beside_them_by_their_rank(store: Store, clock: ManualClock) -> None:
+def test_jobs_without_a_fairness_key_stand_next_to_them_by_their_rank(
+    store: Store, clock: ManualClock
+) -> None:
     old = put(store)
     clock.advance(1)
     ours = put(store, limit_keys={"fairness": "a"})
@@ -87,7 +89,7 @@ def test_jobs_without_a_share_stand_beside_them_by_their_rank(store: Store, cloc
     assert [job.id for _ in range(5) for job in claim(store)] == [urgent, old, ours, young]
 
 
-def test_beside_jobs_without_a_share_only_the_next_of_the_shares_counts(store: Store) -> None:
+def test_next_to_jobs_without_a_fairness_key_only_the_next_of_the_keys_counts(store: Store) -> None:
     store.insert(shared("urgent", 4, priority=50))
     claim(store)
     store.insert(shared("other", 3, priority=0))
@@ -143,7 +145,7 @@ def released_child(store: Store) -> JobId:
     return child
 
 
-def test_a_job_that_is_amended_to_run_now_waits_for_the_turn_of_its_share(
+def test_a_job_that_is_updated_to_run_now_waits_for_the_turn_of_its_share(
     store: Store, reader: Reader
 ) -> None:
     later = put(store, limit_keys={"fairness": "a"}, delay_ms=SECOND)
@@ -212,7 +214,7 @@ def test_jobs_for_other_workers_go_behind_the_gates_of_their_tasks(store: Store,
     assert len(claim(store, 4, worker=W2)) == 2
 
 
-def test_a_dropped_queue_buries_the_jobs_of_its_shares(store: Store, reader: Reader) -> None:
+def test_a_dropped_queue_marks_the_jobs_of_its_fairness_keys_dead(store: Store, reader: Reader) -> None:
     store.insert([*shared("a", 3), *shared("b", 1)])
 
     store.drop_queue(DEFAULT, force=True)
@@ -229,7 +231,7 @@ def test_two_workers_share_the_turns(store: Store, other_store: Store) -> None:
     assert len({job.id for job in jobs}) == 14
 
 
-def test_who_comes_after_a_share_ran_dry_begins_beside_those_that_filled_up(store: Store) -> None:
+def test_who_comes_after_a_share_ran_dry_begins_next_to_those_that_filled_up(store: Store) -> None:
     store.insert([*shared("short", 1), *shared("long", 40)])
     assert shares_of(claim(store, 11)) == {"short": 1, "long": 10}
 

@@ -384,7 +384,7 @@ def test_a_failure_repeated_after_the_next_attempt_has_begun_is_still_known(
 
 
 @pytest.mark.shows("R-EDGE-02")
-def test_a_late_settlement_is_accepted_while_nobody_has_taken_the_job_over(
+def test_a_late_settlement_is_accepted_while_no_worker_has_taken_the_job_over(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     job = started(store)
@@ -437,7 +437,7 @@ def test_a_worker_that_comes_back_after_another_has_finished_is_refused(
 
 
 @pytest.mark.shows("R-SWEEP-02")
-def test_a_worker_that_comes_back_before_anybody_else_has_started_is_refused(
+def test_a_worker_that_comes_back_before_another_worker_has_started_is_refused(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     lost = started(store, W1)

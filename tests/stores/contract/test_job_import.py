@@ -165,7 +165,7 @@ def test_what_is_shown_whole_can_be_taken_in_elsewhere(
     assert [shown(one) for one in wholes(old_reader, job.id, child)] == [
         shown(one) for one in wholes(reader, job.id, child)
     ]
-    assert reader.export_jobs([JobId("nobody")]) == [None]
+    assert reader.export_jobs([JobId("absent")]) == [None]
 
 
 def test_an_id_that_is_there_stays_as_it_is(
@@ -331,7 +331,7 @@ def test_a_job_that_is_here_does_not_end_by_what_is_offered(store: Store, reader
     assert states(reader, [parent, child]) == [JobState.PENDING, JobState.BLOCKED]
 
 
-def test_a_job_that_comes_with_the_id_of_a_completed_parent_that_is_gone_releases_nobody(
+def test_a_job_that_comes_with_the_id_of_a_completed_parent_that_is_gone_releases_no_dependant(
     old_store: Store, old_reader: Reader, store: Store, reader: Reader
 ) -> None:
     done, _, child = two_parents(store)

@@ -1,4 +1,4 @@
-"""Gates: jobs that a worker cannot run wait aside, and whoever can run them finds them there."""
+"""Lanes: jobs that a worker cannot run are parked, and a worker that can run them finds them there."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -
     ]
 
 
-def test_whoever_knows_the_task_gets_what_was_held_in_its_turn(store: Store, reader: Reader) -> None:
+def test_a_worker_that_knows_the_task_gets_parked_jobs_in_their_order(store: Store, reader: Reader) -> None:
     low, high = put(store, task="b"), put(store, task="b", priority=9)
     take(store, 2, KNOWS_A)
     late = put(store, task="b", priority=50)
@@ -220,7 +220,7 @@ def test_a_held_job_can_end_like_any_pending_one(store: Store, reader: Reader, e
     assert put(store, unique_key="k")
 
 
-def test_a_held_job_can_be_amended_and_stays_held(store: Store, reader: Reader) -> None:
+def test_a_held_job_can_be_updated_and_stays_held(store: Store, reader: Reader) -> None:
     first, second = put(store, task="b"), put(store, task="b")
     take(store, 2, KNOWS_A)
 
@@ -264,7 +264,7 @@ def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: St
 def test_a_gate_is_found_among_many(store: Store) -> None:
     store.insert([new_job(task=f"t{n:04}") for n in range(300)] + [new_job(task="z")])
     while take(store, 100, lanes_for_program(["y"], 1)):
-        raise AssertionError("nobody knows these tasks")
+        raise AssertionError("no worker knows these tasks")
 
     assert tasks(take(store, 10, lanes_for_program(["z", "y"], 1))) == ["z"]
 

@@ -1,4 +1,4 @@
-"""Duties, workers and recorded events: what workers tell the store about themselves."""
+"""Maintenance tasks, workers and recorded events: what workers tell the store about themselves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay.testing.clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
 
 
-def test_a_duty_is_given_to_one_caller_each_interval(
+def test_a_maintenance_task_is_given_to_one_caller_each_interval(
     store: Store, other_store: Store, clock: ManualClock
 ) -> None:
     assert store.acquire_maintenance("sweep", 1_000) is True
@@ -31,13 +31,15 @@ def test_a_duty_is_given_to_one_caller_each_interval(
     assert store.acquire_maintenance("sweep", 1_000) is False
 
 
-def test_duties_of_different_names_do_not_wait_for_each_other(store: Store) -> None:
+def test_maintenance_tasks_of_different_names_do_not_wait_for_each_other(store: Store) -> None:
     store.acquire_maintenance("sweep", 1_000)
 
     assert store.acquire_maintenance("prune", 1_000) is True
 
 
-def test_an_interval_counts_from_when_the_duty_was_last_taken(store: Store, clock: ManualClock) -> None:
+def test_an_interval_counts_from_when_the_maintenance_task_was_last_taken(
+    store: Store, clock: ManualClock
+) -> None:
     store.acquire_maintenance("sweep", 1_000)
     clock.advance(ms=1_700)
     store.acquire_maintenance("sweep", 1_000)
@@ -52,12 +54,12 @@ def test_workers_can_be_asked_for_by_their_ids(store: Store, reader: Reader, clo
         store.heartbeat(WorkerInfo(id=worker))
         clock.advance(ms=1)
 
-    assert [one.id for one in reader.workers([W1, WorkerId("nobody"), W1])] == [W1]
+    assert [one.id for one in reader.workers([W1, WorkerId("absent"), W1])] == [W1]
     assert [one.id for one in reader.workers([W1, W2])] == [one.id for one in reader.workers()] == [W2, W1]
     assert reader.workers([]) == []
 
 
-def test_a_worker_is_listed_from_its_first_beat_with_its_last_one(
+def test_a_worker_is_listed_from_its_first_heartbeat_with_its_last_one(
     engine: Engine, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     info = WorkerInfo(id=W1, host="h", pid=7, queues=(DEFAULT, MAIL), state=WorkerState.WORKING)
@@ -146,7 +148,7 @@ def test_a_job_that_was_due_before_all_was_promoted_and_still_waits_is_a_problem
     reader.close()
 
 
-def test_a_job_that_is_due_where_nobody_promotes_is_no_problem(
+def test_a_job_that_is_due_where_no_worker_promotes_is_no_problem(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.acquire_maintenance("promote", 1_000)
@@ -287,12 +289,14 @@ def test_the_store_tells_its_own_time(reader: Reader, clock: ManualClock) -> Non
 
 
 @pytest.mark.shows("R-STORE-01", "R-STORE-03")
-def test_an_engine_has_every_method_of_the_seam(engine: Engine, store: Store, reader: Reader) -> None:
-    seam = [(Store, store), (Reader, reader), (Wakeups, engine.wakeups()), (Engine, engine)]
+def test_an_engine_has_every_method_of_the_store_contract(
+    engine: Engine, store: Store, reader: Reader
+) -> None:
+    contract = [(Store, store), (Reader, reader), (Wakeups, engine.wakeups()), (Engine, engine)]
 
     missing = [
         f"{protocol.__name__}.{name}"
-        for protocol, handle in seam
+        for protocol, handle in contract
         for name in vars(protocol)
         if not name.startswith("_") and not hasattr(handle, name)
     ]

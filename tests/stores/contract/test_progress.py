@@ -242,7 +242,9 @@ def test_exactly_200_log_lines_are_all_kept(store: Store, reader: Reader) -> Non
     assert texts_of(reader, job.id) == all_texts
 
 
-def test_a_long_line_is_cut_and_strange_signs_cost_nobody_a_line(store: Store, reader: Reader) -> None:
+def test_a_long_line_is_cut_and_strange_signs_cost_no_other_attempt_a_line(
+    store: Store, reader: Reader
+) -> None:
     job = started(store)
 
     keep(

@@ -479,7 +479,7 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(BOOM, 5)])
 @pytest.mark.parametrize("hint", [None, 0, 1, "other"])
 @pytest.mark.parametrize("job_id", [None, JobId("mine")])
-def test_a_wrong_hint_where_the_job_is_leads_nobody_astray(
+def test_a_wrong_hint_where_the_job_is_leads_no_settlement_astray(
     store: Store, reader: Reader, outcome: Outcome, hint: str | int | None, job_id: JobId | None
 ) -> None:
     job, other = started(store, id=job_id), started(store)
@@ -556,7 +556,7 @@ def test_a_settlement_into_a_state_that_no_attempt_ends_in_is_refused_as_an_erro
     assert attempts_of(reader, job.id) == []
 
 
-def test_a_settlement_that_nobody_may_make_is_refused_whatever_it_says(store: Store) -> None:
+def test_an_illegal_settlement_is_refused_whatever_it_says(store: Store) -> None:
     job = started(store)
     store.settle_and_claim(W1, [ended(job, Discarded(BOOM))])
     store.delete([job.id])

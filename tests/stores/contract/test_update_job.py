@@ -1,4 +1,4 @@
-"""Amend: new priorities, times and metadata for jobs that wait."""
+"""Updates: new priorities, times and metadata for jobs that wait."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_a_pending_job_with_a_new_priority_has_a_new_place(
     first, second = put(store), put(store)
     clock.advance(ms=5)
 
-    verdict = store.update_job(second, JobUpdate(priority=1))
+    result = store.update_job(second, JobUpdate(priority=1))
 
     job = look(reader, second)
-    assert verdict == ActionResult(job_id=second, applied=True, state=JobState.PENDING)
+    assert result == ActionResult(job_id=second, applied=True, state=JobState.PENDING)
     assert (job.priority, job.rank, job.updated_at) == (1, T0 - HOUR, T0 + 5)
     assert claimed(store, 2) == [second, first]
 
@@ -83,10 +83,10 @@ def test_a_job_can_be_made_pending_at_once(
     job_id = make(store, state)
     clock.advance(ms=5)
 
-    verdict = store.update_job(job_id, JobUpdate(delay_ms=0))
+    result = store.update_job(job_id, JobUpdate(delay_ms=0))
 
     job = look(reader, job_id)
-    assert (verdict.applied, verdict.state) == (True, JobState.PENDING)
+    assert (result.applied, result.state) == (True, JobState.PENDING)
     assert (job.state, job.run_at) == (JobState.PENDING, T0 + 5)
     assert counts_of(reader) == Counts(pending=1)
     assert claimed(store, 1) == [job_id]
@@ -100,9 +100,9 @@ def test_a_job_can_be_put_off_and_stays_what_it_is(
     job_id = make(store, state)
     clock.advance(ms=5)
 
-    verdict = store.update_job(job_id, JobUpdate(delay_ms=9 * HOUR))
+    result = store.update_job(job_id, JobUpdate(delay_ms=9 * HOUR))
 
-    assert (verdict.applied, verdict.state) == (True, state)
+    assert (result.applied, result.state) == (True, state)
     assert look(reader, job_id).run_at == T0 + 5 + 9 * HOUR
     clock.advance(ms=9 * HOUR - 1)
     assert store.promote() == 0
@@ -137,10 +137,10 @@ def test_a_pending_job_cannot_become_scheduled(store: Store, reader: Reader) -> 
     job_id = put(store)
     before = record(reader, job_id)
 
-    verdict = store.update_job(job_id, JobUpdate(delay_ms=1, priority=3))
+    result = store.update_job(job_id, JobUpdate(delay_ms=1, priority=3))
 
-    assert (verdict.applied, verdict.state) == (False, JobState.PENDING)
-    assert verdict.reason == "a pending job cannot become scheduled"
+    assert (result.applied, result.state) == (False, JobState.PENDING)
+    assert result.reason == "a pending job cannot become scheduled"
     assert record(reader, job_id) == before
 
 
@@ -148,9 +148,9 @@ def test_a_pending_job_may_be_made_pending(store: Store, reader: Reader, clock: 
     job_id = put(store)
     clock.advance(ms=5)
 
-    verdict = store.update_job(job_id, JobUpdate(delay_ms=0))
+    result = store.update_job(job_id, JobUpdate(delay_ms=0))
 
-    assert (verdict.applied, verdict.state) == (True, JobState.PENDING)
+    assert (result.applied, result.state) == (True, JobState.PENDING)
     assert look(reader, job_id).run_at == T0
 
 
@@ -159,12 +159,10 @@ def test_a_pending_job_may_be_made_pending(store: Store, reader: Reader, clock: 
 def test_metadata_are_merged_key_by_key(store: Store, reader: Reader, state: JobState) -> None:
     job_id = make(store, state, metadata={"keep": 1, "change": 1, "remove": 1})
 
-    verdict = store.update_job(
-        job_id, JobUpdate(metadata={"change": [2], "remove": None, "add": {"x": None}})
-    )
+    result = store.update_job(job_id, JobUpdate(metadata={"change": [2], "remove": None, "add": {"x": None}}))
 
     job = look(reader, job_id)
-    assert (verdict.applied, job.state) == (True, state)
+    assert (result.applied, job.state) == (True, state)
     assert job.metadata == {"keep": 1, "change": [2], "add": {"x": None}}
 
 
@@ -204,9 +202,9 @@ def test_a_running_job_keeps_its_priority_and_time(store: Store, reader: Reader,
     job = started(store)
     before = record(reader, job.id)
 
-    verdict = store.update_job(job.id, change)
+    result = store.update_job(job.id, change)
 
-    assert (verdict.applied, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert (result.applied, result.state, result.reason) == (False, JobState.RUNNING, "it is running")
     assert record(reader, job.id) == before
     assert kinds_of(reader, job.id) == []
 
@@ -215,26 +213,26 @@ def test_a_running_job_keeps_its_priority_and_time(store: Store, reader: Reader,
     "change", [JobUpdate(priority=1), JobUpdate(delay_ms=0), JobUpdate(metadata={"a": 1})]
 )
 @pytest.mark.parametrize("state", FINAL_STATES)
-def test_a_final_job_cannot_be_amended(
+def test_a_final_job_cannot_be_updated(
     store: Store, reader: Reader, state: JobState, change: JobUpdate
 ) -> None:
     job_id = make(store, state)
     before = record(reader, job_id)
 
-    verdict = store.update_job(job_id, change)
+    result = store.update_job(job_id, change)
 
-    assert (verdict.applied, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert (result.applied, result.state, result.reason) == (False, state, f"it is already {state}")
     assert record(reader, job_id) == before
 
 
-def test_an_unknown_job_cannot_be_amended(store: Store) -> None:
-    verdict = store.update_job(UNKNOWN, JobUpdate(priority=1))
+def test_an_unknown_job_cannot_be_updated(store: Store) -> None:
+    result = store.update_job(UNKNOWN, JobUpdate(priority=1))
 
-    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
+    assert (result.job_id, result.applied, result.state) == (UNKNOWN, False, None)
 
 
 @pytest.mark.shows("R-HIST-02")
-def test_an_amendment_leaves_an_event_that_names_what_was_changed(store: Store, reader: Reader) -> None:
+def test_an_update_leaves_an_event_that_names_what_was_changed(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.SCHEDULED)
 
     store.update_job(job_id, JobUpdate(metadata={"a": 1}, delay_ms=0, priority=3), actor="ann")

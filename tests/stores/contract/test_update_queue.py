@@ -1,4 +1,4 @@
-"""Amend: jobs that wait are moved to another queue."""
+"""Updates: jobs that wait are moved to another queue."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def refused(store: Store, reader: Reader, job_id: JobId, change: JobUpdate = TO_
     """Why a job is not moved; nothing of it has changed."""
     before = record(reader, job_id)
 
-    verdict = store.update_job(job_id, change)
+    result = store.update_job(job_id, change)
 
-    assert (verdict.applied, verdict.state) == (False, before and before["state"])
+    assert (result.applied, result.state) == (False, before and before["state"])
     assert record(reader, job_id) == before
-    return verdict.reason
+    return result.reason
 
 
 @pytest.mark.shows("R-JOB-28")
@@ -66,9 +66,9 @@ def test_a_pending_job_goes_on_waiting_in_another_queue_and_nothing_else_of_it_c
     before = record(reader, job_id) or {}
     clock.advance(ms=5)
 
-    verdict = store.update_job(job_id, TO_MAIL)
+    result = store.update_job(job_id, TO_MAIL)
 
-    assert verdict == ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)
+    assert result == ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)
     assert record(reader, job_id) == {**before, "queue": MAIL, "updated_at": T0 + 5}
     assert counts(reader) == (Counts(), Counts(pending=1))
     assert claimed(store, 1) == []
@@ -82,16 +82,16 @@ def test_a_job_that_waits_for_its_time_is_due_in_its_new_queue(
 ) -> None:
     job_id = make(store, state)
 
-    verdict = store.update_job(job_id, TO_MAIL)
+    result = store.update_job(job_id, TO_MAIL)
 
-    assert (verdict.applied, look(reader, job_id).state) == (True, state)
+    assert (result.applied, look(reader, job_id).state) == (True, state)
     assert counts(reader) == (Counts(), Counts(**{state.value: 1}))
     clock.advance(ms=HOUR)
     assert claimed(store, 1) == []
     assert claimed(store, 1, queue=MAIL) == [job_id]
 
 
-def test_a_job_is_moved_and_made_pending_by_one_amendment(store: Store, reader: Reader) -> None:
+def test_a_job_is_moved_and_made_pending_by_one_update(store: Store, reader: Reader) -> None:
     job_id = make(store, JobState.SCHEDULED)
 
     store.update_job(job_id, JobUpdate(queue=MAIL, delay_ms=0, priority=3, metadata={"b": 2})).check()
@@ -265,9 +265,9 @@ def test_a_moved_job_counts_as_gone_here_and_as_one_that_came_there(store: Store
 
     store.update_job(job_id, TO_MAIL).check()
 
-    stock = store.snapshot_queues()
-    assert (stock[DEFAULT].accepted, stock[DEFAULT].counts) == (1, Counts())
-    assert (stock[MAIL].accepted, stock[MAIL].counts) == (1, Counts(pending=1))
+    snapshot = store.snapshot_queues()
+    assert (snapshot[DEFAULT].accepted, snapshot[DEFAULT].counts) == (1, Counts())
+    assert (snapshot[MAIL].accepted, snapshot[MAIL].counts) == (1, Counts(pending=1))
 
 
 def _keyed(**changes: Any) -> Any:
