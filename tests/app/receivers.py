@@ -1,4 +1,5 @@
-"""Real receivers of news: an HTTP server and a mail server on loopback, which keep what they were sent."""
+"""Real receivers of notifications: an HTTP server and a mail server on loopback, which keep what they were
+sent."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ class _Mail(StreamRequestHandler):
     timeout = 30
 
     def handle(self) -> None:
-        with suppress(OSError):  # whoever speaks another language hangs up
+        with suppress(OSError):  # a client that speaks another protocol hangs up
             self._talk()
 
     def _talk(self) -> None:

@@ -1,4 +1,4 @@
-"""What a program wants to be called for, by whoever runs its jobs."""
+"""What a program wants to be called for, by the worker that runs its jobs."""
 
 from __future__ import annotations
 

@@ -27,19 +27,19 @@ def test_a_note_that_meets_a_lock_is_left_undone_and_so_is_the_settlement_of_its
     held.leases = {lease_of(jobs[1])}
     notes = [note_of(job) for job in jobs]
 
-    answer = exchanged(held.seam, jobs, [complete(job) for job in jobs[:2]], updates=notes)
+    answer = exchanged(held.contract, jobs, [complete(job) for job in jobs[:2]], updates=notes)
 
     assert (answer.settled, answer.refused_updates, answer.busy) == ((jobs[0].id,), (), (lease_of(jobs[1]),))
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert states(reader, jobs) == ["completed", "running", "running"]
 
 
-def test_a_lease_whose_note_meets_a_lock_is_not_adopted(store: Store) -> None:
+def test_a_lease_whose_note_meets_a_lock_is_not_recovered(store: Store) -> None:
     jobs = running(store, 2)
     held = Held(store)
     held.leases = {lease_of(jobs[0])}
 
-    answer = exchanged(held.seam, jobs, [complete(jobs[0])], known=[], updates=[note_of(jobs[0])])
+    answer = exchanged(held.contract, jobs, [complete(jobs[0])], known=[], updates=[note_of(jobs[0])])
 
     assert [job.id for job in answer.recovered] == [jobs[1].id]
 
@@ -55,7 +55,12 @@ def test_a_claim_that_meets_a_lock_after_something_was_written_does_not_say_that
 
     with pytest.raises(StoreUnavailable) as raised:
         exchanged(
-            held.seam, jobs, ends, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1, updates=[note_of(jobs[0])]
+            held.contract,
+            jobs,
+            ends,
+            claims=[QueueClaim(DEFAULT_QUEUE, 1)],
+            room=1,
+            updates=[note_of(jobs[0])],
         )
 
     assert type(raised.value) is StoreUnavailable
@@ -67,7 +72,7 @@ def test_a_single_settlement_that_meets_a_lock_is_offered_once(store: Store) -> 
     held = Held(store)
     held.leases = {lease_of(job)}
 
-    answer = exchanged(held.seam, [job], [complete(job)])
+    answer = exchanged(held.contract, [job], [complete(job)])
 
     assert answer == SettleAndClaimResult(busy=(lease_of(job),))
     assert held.calls == ["settle_and_claim"]

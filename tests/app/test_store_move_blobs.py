@@ -54,10 +54,10 @@ class Stores:
         """Do what each worker and server with blobs does once a minute. One pass ends with the last page, and
         the next one begins with the first."""
         for _ in range(2):
-            app.client.write(lambda store: sealed_store(store).collect(self.blobs))
+            app.client.write(lambda store: payload_store(store).collect(self.blobs))
 
 
-def sealed_store(store: Any) -> store_wrapper.PayloadStore:
+def payload_store(store: Any) -> store_wrapper.PayloadStore:
     assert isinstance(store, store_wrapper.PayloadStore)
     return store
 

@@ -30,7 +30,7 @@ class WatchedEngine:
     def store(self) -> Store:
         watched = Watched(self._engine.store(), self._note)
         self.stores.append(watched)
-        return watched.seam
+        return watched.contract
 
     def _note(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "insert":
@@ -40,7 +40,7 @@ class WatchedEngine:
             self._trouble(name, args)
 
     @property
-    def seam(self) -> Engine:
+    def contract(self) -> Engine:
         return cast(Engine, self)
 
 
@@ -63,7 +63,7 @@ class Gate:
             self._then()
 
     def wait(self) -> None:
-        """Until somebody stands before it."""
+        """Until an insert has reached it."""
         assert self.is_reached.wait(DEADLINE)
 
     def open(self) -> None:

@@ -42,7 +42,7 @@ class Watched:
         return call
 
     @property
-    def seam(self) -> Store:
+    def contract(self) -> Store:
         """This one, as what it stands in for."""
         return cast(Store, self)
 

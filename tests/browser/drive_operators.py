@@ -1,4 +1,4 @@
-"""A real browser steers queues, jobs and workers, ten of them at once: part of `make test-browser`."""
+"""A real browser controls queues, jobs and workers, ten of them at once: part of `make test-browser`."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def details(lines: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.shows("R-SEC-12")
-def test_a_log_that_nobody_changed_fits(store: Store, reader: Reader) -> None:
+def test_an_unchanged_log_fits(store: Store, reader: Reader) -> None:
     assert call("audit", "verify").stdout == "0 entries are intact\n"
     act(store, "a", "b")
     store.chain_audit()

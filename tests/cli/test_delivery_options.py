@@ -79,9 +79,9 @@ def test_secrets_of_the_environment_do_not_look_like_mistyped_settings(
 def test_a_worker_has_its_policy() -> None:
     worker = Worker(MemoryEngine(), Forebay("memory://").registry, policy=LOCAL)
 
-    [duty] = [one for one in worker._create_maintenance_tasks() if isinstance(one, AlertEvaluator)]
+    [task] = [one for one in worker._create_maintenance_tasks() if isinstance(one, AlertEvaluator)]
 
-    assert duty._policy is LOCAL
+    assert task._policy is LOCAL
 
 
 def test_a_consumer_delivers_by_the_policy_of_its_app() -> None:

@@ -41,11 +41,11 @@ def run_block(folder: Path, block: str) -> None:
 
 
 def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> None:
-    enqueue, look, steer, dead, trouble = blocks("console")
+    enqueue, look, control, dead, trouble = blocks("console")
 
     run_block(guide_folder, enqueue)
     run_block(guide_folder, look)
-    run_block(guide_folder, steer)
+    run_block(guide_folder, control)
     with working(guide_folder):
         assert program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "100s").returncode == 1
         assert program(guide_folder, "jobs", "wait", "grace", "--timeout", "100s").returncode == 0

@@ -205,11 +205,11 @@ def test_every_command_about_dead_letters(app_folder: Path) -> None:
     [group] = json_of(app_folder, "dead", "groups")["groups"]
     assert (group["message"], group["frames"]) == ("ValueError: no luck", ["tasks.py:fail"])
     assert "payload_base64" in json_of(app_folder, "dead", "payload", job)
-    ramp = json_of(app_folder, "gradual-revives", "start", "--group", group["id"], "--yes")["name"]
-    assert json_of(app_folder, "gradual-revives", "pause", ramp)["state"] == "paused"
-    assert json_of(app_folder, "gradual-revives", "resume", ramp)["state"] == "running"
-    assert json_of(app_folder, "gradual-revives", "stop", ramp)["state"] == "stopped"
-    assert json_of(app_folder, "gradual-revives", "show", ramp)["revived"] == 0
+    revive = json_of(app_folder, "gradual-revives", "start", "--group", group["id"], "--yes")["name"]
+    assert json_of(app_folder, "gradual-revives", "pause", revive)["state"] == "paused"
+    assert json_of(app_folder, "gradual-revives", "resume", revive)["state"] == "running"
+    assert json_of(app_folder, "gradual-revives", "stop", revive)["state"] == "stopped"
+    assert json_of(app_folder, "gradual-revives", "show", revive)["revived"] == 0
     assert len(json_of(app_folder, "gradual-revives", "list")["gradual_revives"]) == 1
     assert json_of(app_folder, "dead", "revive", job)["revived"] == 1
     assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}

@@ -27,7 +27,7 @@ LOOKING = [
 
 @pytest.fixture
 def foreign(folder: Path) -> Path:
-    """Somebody else's database, named by `forebay.toml`."""
+    """The database of another program, named by `forebay.toml`."""
     path = folder / "shop.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table orders (id integer primary key)")
@@ -62,7 +62,7 @@ def test_the_doctor_makes_no_tables_either(foreign: Path) -> None:
     assert tables(foreign) == ["orders"]
 
 
-def test_tables_are_made_beside_those_of_others_when_that_is_asked_for(foreign: Path) -> None:
+def test_tables_are_made_next_to_those_of_others_when_that_is_asked_for(foreign: Path) -> None:
     answer("migrate")
 
     assert answer("stats")["total"]["total"] == 0

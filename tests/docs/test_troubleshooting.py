@@ -17,7 +17,7 @@ from tests.worker.support import eventually
 from tools.check_links import anchors
 
 PAGE = "troubleshooting.md"
-# A queue that nobody works on, a dead letter, one that is blocked by it, a schedule, and a worker elsewhere.
+# A queue that no worker serves, a dead letter, one that is blocked by it, a schedule, and a worker elsewhere.
 TROUBLE = """
 from datetime import timedelta
 

@@ -29,7 +29,7 @@ _PACKAGE: Final = re.compile(r"([A-Za-z0-9_.-]+)(?:\[([a-z,]+)\])?")
 
 
 class Reader:
-    """Somebody who follows a page in a folder of their own."""
+    """A reader who follows a page in a folder of their own."""
 
     def __init__(self, page: str, folder: Path, stack: ExitStack) -> None:
         self.page = page

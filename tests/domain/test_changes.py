@@ -42,7 +42,7 @@ def test_states_of_jobs() -> None:
     assert revive_changes(job, JobState.PENDING, MAIL)["queue"] == ("default", "mail")
 
 
-def test_an_amendment() -> None:
+def test_an_update() -> None:
     job = a_job(state=JobState.SCHEDULED)
 
     assert update_changes(job, JobState.SCHEDULED, job.queue, 3, NOW) == {"priority": (0, 3)}

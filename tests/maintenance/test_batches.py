@@ -25,25 +25,27 @@ MINUTE = 60_000
 DAY = 86_400_000
 
 
-def all_duties() -> list[MaintenanceTask]:
+def all_tasks() -> list[MaintenanceTask]:
     clock = SystemClock()
     sweeping = Sweeper(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5)
     return [Promoter(), Rescorer(), Pruner(), MetricsRollup(clock), sweeping]
 
 
-def test_every_duty_has_a_name_of_its_own_and_a_time() -> None:
-    duties = all_duties()
+def test_every_maintenance_task_has_a_name_of_its_own_and_a_time() -> None:
+    tasks = all_tasks()
 
-    assert len({duty.name for duty in duties}) == len(duties)
-    assert all(0 < duty.every_ms <= 30_000 for duty in duties)
+    assert len({task.name for task in tasks}) == len(tasks)
+    assert all(0 < task.every_ms <= 30_000 for task in tasks)
 
 
 @pytest.mark.parametrize("make", [Promoter, Rescorer, Pruner, partial(MetricsRollup, SystemClock())])
-def test_a_duty_with_nothing_to_do_says_so(store: Store, make: Callable[[], MaintenanceTask]) -> None:
-    duty = make()
+def test_a_maintenance_task_with_nothing_to_do_says_so(
+    store: Store, make: Callable[[], MaintenanceTask]
+) -> None:
+    task = make()
 
-    assert duty.is_ready
-    assert not duty.run(store)
+    assert task.is_ready
+    assert not task.run(store)
 
 
 def counts(reader: Reader) -> Counts:
@@ -75,11 +77,11 @@ def test_promoting_cancels_what_has_expired(store: Store, reader: Reader, clock:
 def test_promoting_takes_a_batch_at_a_time(store: Store, reader: Reader, clock: ManualClock) -> None:
     store.insert([new_job(delay_ms=MINUTE)] * 25)
     clock.advance(ms=MINUTE)
-    duty = Promoter(batch=10)
+    task = Promoter(batch=10)
 
-    assert duty.run(store)
+    assert task.run(store)
     assert counts(reader) == Counts(pending=10, scheduled=15)
-    assert [duty.run(store), duty.run(store)] == [True, False]
+    assert [task.run(store), task.run(store)] == [True, False]
     assert counts(reader) == Counts(pending=25)
 
 
@@ -105,10 +107,10 @@ def test_rescoring_goes_on_until_a_reordering_is_done(store: Store, reader: Read
     store.insert([new_job()] * 25)
     [queue] = reader.queues()
     store.save_queue(queue.name, {"mode": "fifo"})
-    duty = Rescorer(batch=10)
+    task = Rescorer(batch=10)
 
     seen = [reader.queues()[0].is_rescoring]
-    while duty.run(store):
+    while task.run(store):
         seen.append(reader.queues()[0].is_rescoring)
 
     assert len(seen) >= 3
@@ -126,7 +128,7 @@ def test_pruning_forgets_final_jobs_past_their_retention(
     store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 25)])
     store.insert([new_job()])
     clock.advance(ms=7 * DAY)
-    duty = Pruner(batch=10)
+    task = Pruner(batch=10)
 
-    assert [duty.run(store), duty.run(store), duty.run(store)] == [True, True, False]
+    assert [task.run(store), task.run(store), task.run(store)] == [True, True, False]
     assert [job.state for job in everything(reader)] == ["pending"]

@@ -1,4 +1,4 @@
-"""What the duty of alerts has under way ends with whoever runs it."""
+"""What the alert evaluator has under way ends with its runner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ DEADLINE = 60.0
 
 
 class Held(MemoryEngine):
-    """Holds whoever opens a store until it may go on, and knows what is open, and who has opened it."""
+    """Holds each thread that opens a store until it may go on; knows what is open and which thread has opened
+    it."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock=clock)
@@ -43,12 +44,12 @@ class Held(MemoryEngine):
 def test_a_stop_waits_for_a_look(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.maintenance.alert_evaluator.CLOSE_SECONDS", DEADLINE)
     engine = Held(clock)
-    duty = AlertEvaluator(engine, clock)
-    duty.run(MemoryEngine(clock=clock).store())
+    task = AlertEvaluator(engine, clock)
+    task.run(MemoryEngine(clock=clock).store())
     assert engine.began.wait(DEADLINE)
     threading.Timer(0.05, engine.goes_on.set).start()
 
-    close_tasks([duty])
+    close_tasks([task])
 
     assert not engine.thread.is_alive()
     assert sorted(engine.closed) == sorted(engine.opened) != []
@@ -59,23 +60,23 @@ def test_a_look_that_hangs_holds_no_stop_up_and_opens_nothing_more_then(
 ) -> None:
     monkeypatch.setattr("forebay.maintenance.alert_evaluator.CLOSE_SECONDS", 0.01)
     engine = Held(clock)
-    duty = AlertEvaluator(engine, clock)
-    duty.run(MemoryEngine(clock=clock).store())
+    task = AlertEvaluator(engine, clock)
+    task.run(MemoryEngine(clock=clock).store())
     assert engine.began.wait(DEADLINE)
 
-    close_tasks([duty, duty])
+    close_tasks([task, task])
     engine.goes_on.set()
     engine.thread.join(DEADLINE)
 
     assert (engine.opened, engine.closed) == (["store"], ["store"])
     clock.advance(seconds=60)
-    assert not duty.is_ready
-    duty.run(MemoryEngine(clock=clock).store())
-    close_tasks([duty])
+    assert not task.is_ready
+    task.run(MemoryEngine(clock=clock).store())
+    close_tasks([task])
     assert engine.opened == ["store"]
 
 
-def test_a_duty_that_cannot_be_closed_leaves_the_others_to_be_closed(
+def test_a_maintenance_task_that_cannot_be_closed_leaves_the_others_to_be_closed(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     memory = MemoryEngine(clock=clock)

@@ -42,9 +42,9 @@ class Looks:
         self.count = 0
         real = StorePool.read
 
-        async def read(desk: StorePool, call: Callable[[Reader], Any]) -> Any:
+        async def read(pool: StorePool, call: Callable[[Reader], Any]) -> Any:
             self.count += 1
-            return await real(desk, call)
+            return await real(pool, call)
 
         monkeypatch.setattr(StorePool, "read", read)
 

@@ -61,7 +61,7 @@ def insert(engine: Engine, jobs: int, size: int = 1_000_000, **fields: Any) -> l
 
 def test_ends_of_one_large_job_cost_its_size_once(measured: Measured) -> None:
     [job_id] = insert(measured.engine, 1)
-    endings = [{"id": job_id, "lease": "1-nobody"}] * 300
+    endings = [{"id": job_id, "lease": "1-absent"}] * 300
 
     with measured.within():
         answer = measured.ask("POST", "/v1/settle", {"outcomes": endings})
@@ -74,7 +74,7 @@ def test_ends_of_large_jobs_do_not_read_their_payloads(measured: Measured) -> No
     ids = insert(measured.engine, 100)
 
     with measured.within(ALLOWED // 4):
-        endings = [{"id": job_id, "lease": "1-nobody"} for job_id in ids]
+        endings = [{"id": job_id, "lease": "1-absent"} for job_id in ids]
         measured.ask("POST", "/v1/settle", {"outcomes": endings})
 
 

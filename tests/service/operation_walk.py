@@ -160,8 +160,8 @@ def _endings(seen: Seen) -> Fields:
     return {
         "outcomes": [
             {"id": first["id"], "lease": first["lease"], "result": {"deep": [1, None, 2**60]}},
-            {"id": second["id"], "lease": "1-nobody", "outcome": "failed", "error": "broken"},
-            {"id": "unknown", "lease": "1-nobody"},
+            {"id": second["id"], "lease": "1-absent", "outcome": "failed", "error": "broken"},
+            {"id": "unknown", "lease": "1-absent"},
         ]
     }
 
@@ -265,7 +265,7 @@ STEPS: Final = (
     ),
     Step("extend", "extend", _claimed("claim", additional_seconds=60)),
     Step("extend by nothing", "extend", _claimed("claim", additional_seconds=0)),
-    Step("ack without a lease", "ack", _job("enqueue", lease="1-nobody")),
+    Step("ack without a lease", "ack", _job("enqueue", lease="1-absent")),
     Step("ack", "ack", _claimed("claim", result={"sent": [1, 2.5, None]})),
     Step("ack again", "ack", _claimed("claim", result={"sent": [1, 2.5, None]})),
     Step("result", "result", _run("claim")),
@@ -286,7 +286,7 @@ STEPS: Final = (
     Step("pause an unknown gradual revive", "pause_gradual_revive", {"name": "NONE"}),
     Step("resume an unknown gradual revive", "resume_gradual_revive", {"name": "NONE"}),
     Step("stop an unknown gradual revive", "stop_gradual_revive", {"name": "NONE"}),
-    # It finds no job, so nothing depends on when its turn comes; and nobody looks at it from here on.
+    # It finds no job, so nothing depends on when its turn comes; and no step looks at it from here on.
     Step(
         "start gradual revive",
         "start_gradual_revive",
@@ -341,7 +341,7 @@ STEPS: Final = (
     Step("remove limit", "remove_limit", {"scope": "queue:mail"}),
     Step("remove limit again", "remove_limit", {"scope": "queue:mail"}),
     Step("workers", "workers", {"active_only": False}),
-    Step("command", "command", {"kind": "pause", "workers": ["nobody"]}),
+    Step("command", "command", {"kind": "pause", "workers": ["absent"]}),
     Step("command to all", "command", {"kind": "pause", "workers": None}),
     Step(
         "trigger",

@@ -103,7 +103,7 @@ def test_every_operation_says_which_role_it_needs(served: Served) -> None:
     assert operations - REQUIRED_ROLES.keys() == set()
 
 
-def test_health_and_the_document_are_for_everybody(served: Served) -> None:
+def test_health_and_the_document_are_open_to_all_clients(served: Served) -> None:
     for path in ("/health/live", "/health/ready", "/openapi/v1.json"):
         assert served.client.get(path).status_code == 200
 
@@ -127,9 +127,9 @@ def test_a_role_gives_what_it_says_and_no_more(holders: dict[str, Holder]) -> No
     assert producer.code("GET", f"/v1/queues/{MINE}/peek") == forbidden
     [claimed] = consumer.ask("POST", "/v1/claim", {"queues": [MINE], "wait_seconds": 0}).json()["jobs"]
     lease = {"lease": claimed["lease"]}
-    for deed in ("ack", "nack", "heartbeat"):
-        assert producer.code("POST", f"{path}/{deed}", lease) == forbidden
-        assert viewer.code("POST", f"{path}/{deed}", lease) == forbidden
+    for action in ("ack", "nack", "heartbeat"):
+        assert producer.code("POST", f"{path}/{action}", lease) == forbidden
+        assert viewer.code("POST", f"{path}/{action}", lease) == forbidden
     assert consumer.code("POST", f"{path}/ack", lease)[0] == 200
 
 
@@ -149,8 +149,8 @@ def test_a_key_for_one_queue_opens_no_other(holders: dict[str, Holder]) -> None:
     assert producer.code("PATCH", f"/v1/jobs/{hidden}", {"priority": 3}) == unknown
     [claimed] = admin.ask("POST", "/v1/claim", {"queues": [OTHER], "wait_seconds": 0}).json()["jobs"]
     lease = {"lease": claimed["lease"]}
-    for deed in ("ack", "nack", "heartbeat"):
-        assert consumer.code("POST", f"/v1/jobs/{hidden}/{deed}", lease) == unknown
+    for action in ("ack", "nack", "heartbeat"):
+        assert consumer.code("POST", f"/v1/jobs/{hidden}/{action}", lease) == unknown
     assert admin.ask("GET", f"/v1/jobs/{hidden}").json()["state"] == "running"
 
 
@@ -172,17 +172,17 @@ def test_who_did_it_and_by_which_request_is_in_the_audit_log(
 
 
 @pytest.mark.shows("R-RATE-02")
-def test_nobody_spends_what_a_queue_takes_of_another_client(
+def test_no_client_spends_what_a_queue_takes_of_another_client(
     served: Served, holders: dict[str, Holder]
 ) -> None:
     queue = served.queue(client_rate=1, client_burst=1)
     body = {"task": "t", "queue": queue, "client": "admin"}
     # One more a second: on a slow machine it takes some more requests than two until one is too many.
     while (second := holders["quick"].ask("POST", "/v1/jobs", body)).status_code == 201:
-        body["client"] = "somebody"
+        body["client"] = "another"
     theirs = holders["admin"].ask("POST", "/v1/jobs", {"task": "t", "queue": queue})
 
-    assert (body["client"], second.status_code, theirs.status_code) == ("somebody", 429, 201)
+    assert (body["client"], second.status_code, theirs.status_code) == ("another", 429, 201)
     assert second.json()["code"] == "rate_limited"
     assert int(second.headers["Retry-After"]) >= 1
 
@@ -291,7 +291,7 @@ OK, NO = 200, 403
     ],
 )
 @pytest.mark.shows("R-SEC-03")
-def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
+def test_a_viewer_may_not_control_and_no_key_reaches_beyond_its_queues(
     holders: dict[str, Holder], method: str, path: str, body: Any, viewer: int, operator: int
 ) -> None:
     seen = [holders[name].code(method, path, body)[0] for name in ("viewer", "operator")]
@@ -300,7 +300,7 @@ def test_who_may_look_may_not_steer_and_nobody_beyond_their_queues(
 
 
 @pytest.mark.shows("R-SEC-03")
-def test_a_ramp_is_for_who_may_steer_its_queues(holders: dict[str, Holder]) -> None:
+def test_a_gradual_revive_is_for_keys_that_may_control_its_queues(holders: dict[str, Holder]) -> None:
     nothing = {"tags": ["of no job"]}
     mine = (
         holders["operator"]
@@ -351,8 +351,8 @@ def test_what_depends_on_a_job_may_be_anywhere_so_it_takes_a_key_for_all_queues(
     body = {"task": "t", "queue": OTHER, "depends_on": [{"id": first}]}
     later = holders["quick"].ask("POST", "/v1/jobs", body).json()["id"]
 
-    for name, deed in (("producer", "cancel"), ("operator", "cancel"), ("operator", "revive")):
-        refused = holders[name].code("POST", f"/v1/jobs/{first}/{deed}", {"dependants": True})
+    for name, action in (("producer", "cancel"), ("operator", "cancel"), ("operator", "revive")):
+        refused = holders[name].code("POST", f"/v1/jobs/{first}/{action}", {"dependants": True})
         assert refused == (403, "forbidden")
     assert holders["admin"].ask("GET", f"/v1/jobs/{later}").json()["state"] == "blocked"
     done = holders["quick"].code("POST", f"/v1/jobs/{first}/cancel", {"dependants": True})

@@ -78,8 +78,8 @@ def test_a_rule_is_made_and_its_alert_seen_and_acknowledged(
 
 
 def alerts_of(served: Served, holder: Holder, query: str) -> list[dict[str, Any]]:
-    """What a look at the rules has brought. The server may look at the same moment; then the news are its to
-    pass on."""
+    """What a look at the rules has brought. The server may look at the same moment; then the notifications
+    are its to pass on."""
     engine = served.service.pool.engine
     store, reader = engine.store(), engine.reader()
     found: list[dict[str, Any]] = []
@@ -236,9 +236,13 @@ def test_a_mask_is_not_saved(holders: dict[str, Holder]) -> None:
     assert admin.code("PUT", path, {**MAIL, "password": "***"}) == (422, "invalid")
 
 
-def test_the_seam_shows_no_secrets_of_channels(served: Served, tokens: dict[str, str]) -> None:
+def test_the_store_contract_shows_no_secrets_of_channels(served: Served, tokens: dict[str, str]) -> None:
     store = served.service.pool.engine.store()
-    CHANNELS.save(store, "seam", WebhookChannel(name="seam", url="https://example.com/T0K3N", secret=WORD))
+    CHANNELS.save(
+        store,
+        "contract",
+        WebhookChannel(name="contract", url="https://example.com/T0K3N", secret=WORD),
+    )
     store.save_document(
         Document(kind="alert-channel", name="later", body=f'{{"kind":"pager","key":"{WORD}"}}')
     )
@@ -248,10 +252,10 @@ def test_the_seam_shows_no_secrets_of_channels(served: Served, tokens: dict[str,
 
     assert WORD not in str(found)
     assert "T0K3N" not in str(found)
-    assert "https://example.com/***" in found["seam"]
+    assert "https://example.com/***" in found["contract"]
 
 
-def test_the_seam_shows_alerts_to_viewers_and_channels_to_administrators(
+def test_the_store_contract_shows_alerts_to_viewers_and_channels_to_administrators(
     served: Served, tokens: dict[str, str]
 ) -> None:
     def documents(name: str, kind: str) -> list[Any]:

@@ -16,7 +16,7 @@ from tests.service.operation_walk import STEPS, WAYS, ByGrpc, ByHttp, walk
 from tools.reference import document
 
 ROLES: Final = ("admin", "produce:mail", "consume:mail", "view:mail", "operate:mail")
-# What is there for browsers and for whoever watches over a server is no matter of gRPC.
+# What is there for browsers and for monitoring of a server is no matter of gRPC.
 TAGS: Final = {
     *(
         "produce",

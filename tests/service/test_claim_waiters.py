@@ -1,4 +1,4 @@
-"""Claims that wait: what becomes of jobs that were claimed for somebody who has gone."""
+"""Claims that wait: what becomes of jobs that were claimed for a client that has gone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_job_that_came_too_late_goes_to_another_who_waits(monkeypatch: pytest.
     played(play)
 
 
-def test_a_stop_lets_nobody_wait() -> None:
+def test_a_stop_lets_no_claim_wait() -> None:
     async def play(service: Service) -> None:
         claim = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         await asyncio.sleep(0)
@@ -147,7 +147,7 @@ def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.Monk
     played(play)
 
 
-def test_the_duties_are_done_beside_it() -> None:
+def test_the_maintenance_tasks_are_done_meanwhile() -> None:
     async def play(service: Service) -> None:
         job = NewJob(task="t", queue=QUEUE, delay_ms=1)
         [receipt] = service.pool.client.write(lambda store: store.insert([job]))
@@ -159,7 +159,7 @@ def test_the_duties_are_done_beside_it() -> None:
 
 
 class Ticking:
-    """A duty that is always due, and says when it is done."""
+    """A maintenance task that is always due, and says when it is done."""
 
     every_ms = 0
     is_ready = True
@@ -173,7 +173,7 @@ class Ticking:
         return False
 
 
-def test_who_writes_does_not_wait_for_all_duties() -> None:
+def test_who_writes_does_not_wait_for_all_maintenance_tasks() -> None:
     async def play(service: Service) -> None:
         loop, told, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
         is_done, has_asked = asyncio.Event(), Event()
@@ -184,23 +184,23 @@ def test_who_writes_does_not_wait_for_all_duties() -> None:
 
         def first() -> None:
             if not told:
-                told.append("first duty")
+                told.append("first task")
                 loop.call_soon_threadsafe(ask)
                 assert has_asked.wait(DEADLINE)
 
         def second() -> None:
-            told.append("second duty")
+            told.append("second task")
             loop.call_soon_threadsafe(is_done.set)
 
         service.claim_waiters._maintenance_tasks = (Ticking("first", first), Ticking("second", second))
         await is_done.wait()
 
-        assert told[:3] == ["first duty", "a write", "second duty"]
+        assert told[:3] == ["first task", "a write", "second task"]
 
     played(play)
 
 
-def test_the_duties_are_done_however_busy_it_is() -> None:
+def test_the_maintenance_tasks_are_done_however_busy_it_is() -> None:
     async def play(service: Service) -> None:
         waiting = service.claim_waiters
         waiting._wake_event.set()

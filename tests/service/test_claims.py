@@ -125,10 +125,10 @@ def test_what_contradicts_an_earlier_end_is_refused(served: Served) -> None:
 
 
 @pytest.mark.shows("R-DONE-19")
-def test_what_somebody_else_says_takes_nothing_from_the_holder(served: Served) -> None:
+def test_what_another_worker_says_takes_nothing_from_the_holder(served: Served) -> None:
     job = served.claimed(served.queue())
     attempt, _, _ = job["lease"].partition("-")
-    right, forged = ({"id": job["id"], "lease": lease} for lease in (job["lease"], f"{attempt}-somebody"))
+    right, forged = ({"id": job["id"], "lease": lease} for lease in (job["lease"], f"{attempt}-another"))
 
     answer = served.done("POST", "/v1/settle", {"outcomes": [forged, right]})
 
@@ -141,14 +141,14 @@ def test_a_lease_is_kept_by_heartbeats_and_can_be_extended(served: Served) -> No
     job = served.claimed(served.queue(lease_ms=60_000))
     path = f"/v1/jobs/{job['id']}"
 
-    beat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"], "done": 3, "total": 9})
+    heartbeat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"], "done": 3, "total": 9})
     longer = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"], "extend_seconds": 600})
     more = served.done("POST", f"{path}/extend", {"lease": job["lease"], "additional_seconds": 600})
     most = served.done("POST", f"{path}/extend", {"lease": job["lease"], "additional_seconds": 86_400})
 
-    assert (job["heartbeat_seconds"], beat["cancel"]) == (20, None)
-    assert 0 < beat["heartbeat_seconds"] <= 20
-    assert 400 < seconds_between(beat["lease_expires_at"], longer["lease_expires_at"]) <= 600
+    assert (job["heartbeat_seconds"], heartbeat["cancel"]) == (20, None)
+    assert 0 < heartbeat["heartbeat_seconds"] <= 20
+    assert 400 < seconds_between(heartbeat["lease_expires_at"], longer["lease_expires_at"]) <= 600
     assert 500 < seconds_between(longer["lease_expires_at"], more["lease_expires_at"]) < 700
     # Never more than a day after the attempt has begun.
     assert seconds_between(job["lease_expires_at"], most["lease_expires_at"]) <= 86_400
@@ -161,9 +161,9 @@ def test_a_heartbeat_says_that_the_job_shall_stop(served: Served) -> None:
     path = f"/v1/jobs/{job['id']}"
 
     asked = served.done("POST", f"{path}/cancel", {"reason": "enough"})
-    beat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"]})
+    heartbeat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"]})
 
-    assert (asked["state"], beat["cancel"]) == ("running", "enough")
+    assert (asked["state"], heartbeat["cancel"]) == ("running", "enough")
 
 
 @pytest.mark.shows("R-HTTP-14", "R-ENQ-43")
@@ -204,7 +204,7 @@ def test_a_claim_hears_of_jobs_that_came_by_another_door(served: Served) -> None
 
         job_id = other.enqueue(queue)
         [job] = waiting.result(PATIENCE)
-        # Whoever is asked has not to be the one that has handed it out.
+        # The server that is asked has not to be the one that has handed it out.
         other.done("POST", f"/v1/jobs/{job_id}/ack", {"lease": job["lease"]})
 
         assert served.job(job_id)["state"] == "completed"

@@ -1,4 +1,4 @@
-"""Failure groups and ramps over HTTP."""
+"""Failure groups and gradual revives over HTTP."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_dead_letters_are_shown_by_what_they_died_of_and_one_group_is_revived_or
     assert (group["message"], group["jobs"], group["tasks"]) == ("Failed: broken", 2, {"b": 1, "a": 1})
     assert group["example_id"] in (one, two)
     assert group["first_at"] <= group["last_at"]
-    nobody = served.done("POST", "/v1/dead-letters/revive", {"where": where, "group": "0" * 16})
+    unknown = served.done("POST", "/v1/dead-letters/revive", {"where": where, "group": "0" * 16})
     asked = served.done(
         "POST", "/v1/dead-letters/revive", {"where": where, "group": group["id"], "dry_run": True}
     )
     a_only = {"queues": [queue], "tasks": ["a"]}
     revived = served.done("POST", "/v1/dead-letters/revive", {"where": a_only, "group": group["id"]})
     purged = served.done("POST", "/v1/dead-letters/purge", {"where": where, "group": group["id"]})
-    assert (nobody["matched"], nobody["affected"]) == (0, 0)
+    assert (unknown["matched"], unknown["affected"]) == (0, 0)
     assert (asked["matched"], asked["affected"]) == (2, 0)
     assert (revived["affected"], purged["affected"]) == (1, 1)
     assert served.job(one)["state"] == "pending"
@@ -52,7 +52,7 @@ def test_cp5_6_retry_and_delete_of_dead_jobs_change_their_state(served: Served) 
     assert served.done("POST", "/v1/dead-letters/search", {"where": {"queues": [queue]}})["jobs"] == []
 
 
-def test_a_ramp_revives_what_fits_and_is_steered(served: Served) -> None:
+def test_a_gradual_revive_revives_what_fits_and_is_controlled(served: Served) -> None:
     queue = served.queue()
     job_id = died(served, queue)
 
@@ -77,5 +77,5 @@ def test_a_ramp_revives_what_fits_and_is_steered(served: Served) -> None:
     assert made["name"] in [
         one["name"] for one in served.done("GET", "/v1/dead-letters/gradual-revives")["gradual_revives"]
     ]
-    unknown = served.ask("GET", "/v1/dead-letters/gradual-revives/NOBODY")
+    unknown = served.ask("GET", "/v1/dead-letters/gradual-revives/ABSENT")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "gradual_revive_not_found")

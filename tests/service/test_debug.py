@@ -60,7 +60,7 @@ def test_it_is_for_administrators() -> None:
         if path.startswith("/v1/debug/")
     }
 
-    assert {(nobody, forbidden) for nobody, forbidden, _ in codes} == {(401, (403, "forbidden"))}
+    assert {(unknown, forbidden) for unknown, forbidden, _ in codes} == {(401, (403, "forbidden"))}
     assert [status for _, _, status in codes] == [200, 404, 404, 202, 404, 404]
     assert len(operations & REQUIRED_ROLES.keys()) == len(PATHS)
 
@@ -166,7 +166,7 @@ def test_a_worker_says_what_its_threads_do(tmp_path_factory: pytest.TempPathFact
         store.heartbeat(WorkerInfo(id=WorkerId("w-deaf")))
         store.close()
         with app.run_worker(threads=1) as worker:
-            # A worker that has just begun is known with its first beat.
+            # A worker that has just begun is known with its first heartbeat.
             path = f"/v1/debug/workers/{worker.id}/state?wait_seconds=20"
             told = eventually(lambda: (answer := served.ask("GET", path).json()).get("stacks") and answer)
         deaf = served.done("GET", "/v1/debug/workers/w-deaf/state?wait_seconds=0")

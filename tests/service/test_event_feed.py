@@ -114,7 +114,7 @@ def test_the_end_of_a_job_is_told_to_who_looks_on(served: Served) -> None:
 
 
 @pytest.mark.shows("R-HTTP-43")
-def test_what_somebody_does_is_told_and_told_again_to_who_comes_back(served: Served) -> None:
+def test_what_an_operator_does_is_told_and_told_again_to_a_viewer_that_comes_back(served: Served) -> None:
     queue = served.queue()
     job_id = served.enqueue(queue)
 
@@ -224,7 +224,7 @@ def test_a_key_that_is_revoked_ends_the_stream_before_it_is_told_more() -> None:
     assert b'"code":"unauthenticated"' in told[-2]
 
 
-def test_nobody_is_asked_for_anything_while_nobody_looks_on(plain: Served) -> None:
+def test_the_store_is_not_asked_while_no_viewer_looks_on(plain: Served) -> None:
     with looking(plain) as stream:
         stream.until("queues")
         eventually(lambda: plain.service.events.listeners == 1)  # those of other tests have gone

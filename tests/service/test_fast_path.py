@@ -12,7 +12,7 @@ import pytest
 from forebay.stores.factory import open_engine
 from tests.service.live_server import PATIENCE, Served, serving
 
-USUAL: Final = "?usual=way"  # nobody takes it, but who says more than a body goes the usual way
+USUAL: Final = "?usual=way"  # it is ignored, but a request with more than a body goes the usual way
 MAX_BODY: Final = 2_000
 
 PATHS: Final = ("/v1/jobs", "/v1/jobs/batch", "/v1/claim", "/v1/settle")

@@ -65,7 +65,7 @@ def test_a_job_alone_is_a_graph_of_one_and_an_unknown_one_is_none(plain: Served)
     graph = plain.done("GET", f"/v1/jobs/{job_id}/graph")
 
     assert ([one["id"] for one in graph["jobs"]], graph["edges"]) == ([job_id], [])
-    assert plain.ask("GET", "/v1/jobs/nobody/graph").status_code == 404
+    assert plain.ask("GET", "/v1/jobs/absent/graph").status_code == 404
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What somebody who explores jobs asks for, and many of them at once."""
+"""What users who explore jobs ask for, and many of them at once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
 
 @pytest.mark.shows("R-NFR-14")
 def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
-    # Within half a second where nobody else uses the machine: `make bench WHAT=explorer` measures it.
+    # Within half a second where no other program uses the machine: `make bench WHAT=explorer` measures it.
     with serving(open_engine(f"sqlite:///{tmp_path}/jobs.db")) as served:
         queue = served.queue()
         with closing(served.service.pool.engine.store()) as store:
@@ -87,9 +87,9 @@ class HeldSearches:
                 with lock:
                     self.now -= 1
 
-        async def counted(desk: StorePool, call: Callable[[Reader], Any]) -> Any:
+        async def counted(pool: StorePool, call: Callable[[Reader], Any]) -> Any:
             self.wanted += 1
-            return await read(desk, call)
+            return await read(pool, call)
 
         monkeypatch.setattr(MemoryReader, "search", held)
         monkeypatch.setattr(StorePool, "read", counted)

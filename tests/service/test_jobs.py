@@ -148,17 +148,17 @@ def test_a_job_that_waits_is_cancelled_once(served: Served) -> None:
 
 
 @pytest.mark.shows("R-HTTP-04", "R-CANCEL-07")
-def test_a_job_that_waits_can_be_amended(served: Served) -> None:
+def test_a_job_that_waits_can_be_updated(served: Served) -> None:
     queue = served.queue()
     job_id = served.enqueue(queue, delay_seconds=3_600, metadata={"a": 1, "b": 2})
     path = f"/v1/jobs/{job_id}"
     soon = (datetime.now(UTC) + timedelta(hours=2)).isoformat()  # noqa: TID251 - the server's clock is real
 
     served.done("PATCH", path, {"priority": 9, "metadata": {"a": None}, "run_at": soon})
-    amended = served.job(job_id)
+    updated = served.job(job_id)
     served.done("PATCH", path, {"delay_seconds": 0})
 
-    assert (amended["priority"], amended["metadata"], amended["state"]) == (9, {"b": 2}, "scheduled")
+    assert (updated["priority"], updated["metadata"], updated["state"]) == (9, {"b": 2}, "scheduled")
     assert served.job(job_id)["state"] == "pending"
     both = served.ask("PATCH", path, {"delay_seconds": 1, "run_at": soon})
     assert (both.status_code, both.json()["field"]) == (422, "run_at")
@@ -233,7 +233,7 @@ def test_values_that_json_has_no_word_for_travel_as_tags(plain: Served) -> None:
 
 
 @pytest.mark.shows("R-SEC-05")
-def test_what_looks_secret_is_told_to_who_claims_and_to_nobody_else(plain: Served) -> None:
+def test_what_looks_secret_is_told_to_the_claimer_and_to_no_other_client(plain: Served) -> None:
     queue, args, kwargs = plain.queue(), [{"token": "t1"}], {"password": "p1", "to": "ann"}
     job_id = plain.enqueue(queue, args=args, kwargs=kwargs)
     schedule = {"task": "t", "queue": queue, "args": args, "kwargs": kwargs, "every_seconds": 3_600}
@@ -286,7 +286,9 @@ def test_a_queue_takes_twice_its_rate_at_once_and_as_many_as_it_may_hold() -> No
     with serving(open_engine("memory://", clock=ManualClock())) as served:
         full, slow = served.queue(max_length=2), served.queue(enqueue_rate=1)
         done = served.claimed(full)
-        served.done("POST", f"/v1/jobs/{done['id']}/ack", {"lease": done["lease"]})  # so its pace is known
+        served.done(
+            "POST", f"/v1/jobs/{done['id']}/ack", {"lease": done["lease"]}
+        )  # so its throughput is known
 
         burst = [served.post("/v1/jobs", {"task": "t", "queue": slow}) for _ in range(3)]
         depth = [served.post("/v1/jobs", {"task": "t", "queue": full}) for _ in range(3)]

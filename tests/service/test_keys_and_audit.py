@@ -97,10 +97,10 @@ def test_what_makes_no_key(holders: dict[str, Holder], body: object, status: int
     assert holders["admin"].code("POST", "/v1/keys", body) == (status, code)
 
 
-@pytest.mark.parametrize("path", ["/v1/keys/nobody/rotate", "/v1/keys/nobody/revoke"])
+@pytest.mark.parametrize("path", ["/v1/keys/absent/rotate", "/v1/keys/absent/revoke"])
 def test_a_key_that_is_not_there(holders: dict[str, Holder], path: str) -> None:
     assert holders["admin"].code("POST", path, {}) == (404, "key_not_found")
-    assert holders["admin"].code("GET", "/v1/keys/nobody") == (404, "key_not_found")
+    assert holders["admin"].code("GET", "/v1/keys/absent") == (404, "key_not_found")
 
 
 @pytest.mark.shows("R-SEC-03")
@@ -136,7 +136,7 @@ def test_the_log_says_who_did_what_and_nothing_of_a_secret(holders: dict[str, Ho
     assert (queue["before"], queue["after"]) == ({"default_priority": 0}, {"default_priority": 7})
     assert made.json()["token"] not in admin.ask("POST", "/v1/audit/search", {}).text
     assert (
-        lines(actor="nobody") == lines(until="2020-01-01T00:00:00Z") == lines(kinds=["limit_changed"]) == []
+        lines(actor="absent") == lines(until="2020-01-01T00:00:00Z") == lines(kinds=["limit_changed"]) == []
     )
 
 

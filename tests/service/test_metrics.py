@@ -69,8 +69,8 @@ def filled(store: Store, queue: QueueName) -> None:
 
 
 def _counted(queue: QueueName, at: int, accepted: int) -> MetricRow:
-    stock = QueueSnapshot(at, Counts(pending=7), accepted, 7)
-    return MetricRow(resolution_ms=TEN_SECONDS, starts_at=at, queue=queue, worker=SAMPLE, snapshot=stock)
+    snapshot = QueueSnapshot(at, Counts(pending=7), accepted, 7)
+    return MetricRow(resolution_ms=TEN_SECONDS, starts_at=at, queue=queue, worker=SAMPLE, snapshot=snapshot)
 
 
 @pytest.mark.shows(
@@ -208,10 +208,10 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
     today = start_of(plain.service.pool.clock.now_ms(), DAY_MS)
     counts = {"completed": 30, "failed": 10}
     for day, accepted, most in ((today - 2 * DAY_MS, 100, 4), (today - DAY_MS, 160, 9)):
-        stock = QueueSnapshot(day, Counts(pending=2), accepted, most)
+        snapshot = QueueSnapshot(day, Counts(pending=2), accepted, most)
         tasks = {"send": TaskStats(counts, {"Boom": 10}, WAITS, RUNS)}
         row = MetricRow(
-            resolution_ms=DAY_MS, starts_at=day, queue=queue, worker="", tasks=tasks, snapshot=stock
+            resolution_ms=DAY_MS, starts_at=day, queue=queue, worker="", tasks=tasks, snapshot=snapshot
         )
         store.record_metrics([row])
     start, end = (datetime.fromtimestamp((today - ms) / 1_000, UTC) for ms in (DAY_MS, 0))

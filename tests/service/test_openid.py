@@ -125,7 +125,7 @@ def test_clients_of_other_kinds_log_in_too(start: Start, browser: httpx2.Client,
     assert browser.get(f"{home}/v1/session").json()["name"] == "oidc:ada@example.org"
 
 
-def test_an_address_that_is_not_verified_names_nobody(start: Start, browser: httpx2.Client) -> None:
+def test_an_address_that_is_not_verified_names_no_user(start: Start, browser: httpx2.Client) -> None:
     home = start()
 
     logged_in(browser, home, "bob")

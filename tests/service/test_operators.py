@@ -314,14 +314,14 @@ def test_workers_are_listed_and_asked(served: Served) -> None:
     [taken] = store.take_commands([worker])
     store.answer_command(taken.id, "paused")
     [known] = served.done("GET", f"/v1/workers/commands?ids={asked['id']}&ids=unknown")["commands"]
-    nobody = served.post("/v1/workers/commands", {"kind": "stop", "workers": ["nobody"]})
+    unknown = served.post("/v1/workers/commands", {"kind": "stop", "workers": ["absent"]})
     store.remove_worker(worker)
     store.close()
 
     [shown] = [one for one in listed if one["id"] == worker]
     assert (shown["host"], shown["queues"], shown["slots"]) == ("here", ["mail"], 4)
     assert (asked["kind"], asked["response"], known["response"]) == ("pause", None, "paused")
-    assert (nobody.status_code, nobody.json()["code"]) == (404, "worker_not_found")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "worker_not_found")
 
 
 @pytest.mark.shows("R-QUEUE-14", "R-SEC-12")

@@ -41,7 +41,7 @@ def guarded() -> Iterator[tuple[Served, str]]:
 
 @pytest.fixture
 def browser(guarded: tuple[Served, str]) -> Iterator[httpx2.Client]:
-    """Somebody who has logged in; only the cookie is shown from now on."""
+    """A user who has logged in; only the cookie is shown from now on."""
     served, token = guarded
     with httpx2.Client(base_url=served.address, timeout=PATIENCE) as client:
         answer = client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})

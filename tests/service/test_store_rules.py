@@ -77,7 +77,7 @@ W1, W2 = WorkerId("w1"), WorkerId("w2")
 
 
 class Far(NamedTuple):
-    """Both sides of a store, as somebody with a key has them."""
+    """Both sides of a store, as the holder of a key has them."""
 
     store: Store
     reader: Reader
@@ -133,7 +133,7 @@ def state_of(near: Far, job_id: JobId) -> JobState:
     return job.state
 
 
-def test_every_call_of_the_seam_has_its_need() -> None:
+def test_every_call_of_the_store_contract_has_its_need() -> None:
     assert STORE_CALL_RULES.keys() | {"poll_wakeups"} == store_methods().keys()
 
 
@@ -401,7 +401,7 @@ def test_a_worker_speaks_for_no_other_one(near: Far, far: dict[str, Far]) -> Non
     near.store.remove_worker(other.id)
 
 
-def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
+def test_a_worker_keeps_and_sees_metrics_of_its_own_queues(near: Far, far: dict[str, Far]) -> None:
     start = start_of(near.reader.now(), TEN_SECONDS)
     mine, other = (
         MetricRow(resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker="w")
@@ -424,7 +424,7 @@ def test_a_worker_keeps_and_sees_figures_of_its_own_queues(near: Far, far: dict[
 
 
 SOME = Histogram({1: 1}, 1, 1, 1)
-NO_FIGURES: dict[str, dict[str, Any]] = {
+NO_METRICS: dict[str, dict[str, Any]] = {
     "resolution": {"resolution_ms": 60_000},
     "between": {"starts_at": 1},
     "sample": {"worker": SAMPLE},
@@ -440,9 +440,9 @@ NO_FIGURES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_FIGURES)
-def test_figures_that_no_worker_can_have_seen_are_refused(name: str, near: Far, far: dict[str, Far]) -> None:
-    fields = dict(NO_FIGURES[name])
+@pytest.mark.parametrize("name", NO_METRICS)
+def test_metrics_that_no_worker_can_have_seen_are_refused(name: str, near: Far, far: dict[str, Far]) -> None:
+    fields = dict(NO_METRICS[name])
     start = start_of(near.reader.now(), TEN_SECONDS) + fields.pop("starts_at", 0)
     row = MetricRow(
         **{"resolution_ms": TEN_SECONDS, "starts_at": start, "queue": MINE, "worker": "w", **fields}
@@ -452,11 +452,13 @@ def test_figures_that_no_worker_can_have_seen_are_refused(name: str, near: Far, 
         far["consumer"].store.record_metrics([row])
 
 
-# Steer
+# Control
 
 
 @pytest.mark.parametrize("holder", ["producer", "consumer", "viewer"])
-def test_who_is_no_operator_steers_nothing(holder: str, near: Far, far: dict[str, Far]) -> None:
+def test_a_key_without_the_operator_role_controls_nothing(
+    holder: str, near: Far, far: dict[str, Far]
+) -> None:
     job_id, store = put(near, MINE), far[holder].store
     attempts: list[Callable[[], object]] = [
         lambda: store.delete([job_id]),
@@ -473,15 +475,15 @@ def test_who_is_no_operator_steers_nothing(holder: str, near: Far, far: dict[str
     assert state_of(near, job_id) is JobState.PENDING
 
 
-def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Far]) -> None:
+def test_an_operator_controls_its_own_queue_and_signs(near: Far, far: dict[str, Far]) -> None:
     job_id, store = put(near, MINE), far["operator"].store
 
-    [verdict] = store.cancel([job_id], actor="somebody-else")
-    store.save_queue(MINE, state=QueueState.PAUSED, actor="somebody-else")
+    [result] = store.cancel([job_id], actor="another-actor")
+    store.save_queue(MINE, state=QueueState.PAUSED, actor="another-actor")
     store.save_queue(MINE, state=QueueState.ACTIVE)
     [revived] = store.revive([job_id])
 
-    assert (verdict.applied, revived.applied) == (True, True)
+    assert (result.applied, revived.applied) == (True, True)
     actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=4)}
     assert actors == {"operator"}
     refused: list[Callable[[], object]] = [
@@ -496,14 +498,14 @@ def test_an_operator_steers_its_own_queue_and_signs(near: Far, far: dict[str, Fa
 
 
 def test_what_is_recorded_is_signed_each_time(near: Far, far: dict[str, Far]) -> None:
-    far["admin"].store.record_events([Event(kind=EventKind.COMMENT, actor="somebody-else")] * 2)
+    far["admin"].store.record_events([Event(kind=EventKind.COMMENT, actor="another-actor")] * 2)
 
     actors = {str(event.actor).partition("#")[0] for _, event in near.reader.audit(limit=2)}
     assert actors == {"admin"}
 
 
 @pytest.mark.parametrize("kind", [KIND, SESSION])
-def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str, Far]) -> None:
+def test_keys_and_sessions_are_changed_by_no_client_unseen(kind: str, far: dict[str, Far]) -> None:
     store = far["admin"].store
 
     with pytest.raises(InvalidJob, match="audit log"):
@@ -512,7 +514,9 @@ def test_keys_and_sessions_are_changed_by_nobody_unseen(kind: str, far: dict[str
         store.drop_document(kind, "viewer")
 
 
-def test_a_ramp_is_of_who_shows_the_key_whatever_they_write(near: Far, far: dict[str, Far]) -> None:
+def test_a_gradual_revive_belongs_to_the_holder_of_the_key_whatever_it_writes(
+    near: Far, far: dict[str, Far]
+) -> None:
     def saved(holder: str, by: str, revision: int) -> str:
         body = msgspec.json.encode(GradualRevive(name="r", query=JobQuery(), started_by=by)).decode()
         far[holder].store.save_document(
@@ -618,7 +622,7 @@ def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]
 
 def test_of_what_cannot_be_read_only_the_reason_is_told(near: Far, far: dict[str, Far]) -> None:
     unread = encode_call([], {"password": "s3cret"}).replace(b"fb1", b"fb2")
-    sealed = frame(b"s3aled", key="k1", nonce="n")
+    encrypted = frame(b"s3aled", key="k1", nonce="n")
 
     def payload_for(holder: str, payload: bytes) -> bytes:
         [job] = far[holder].reader.jobs([put(near, MINE, payload=payload)])
@@ -626,7 +630,7 @@ def test_of_what_cannot_be_read_only_the_reason_is_told(near: Far, far: dict[str
         return job.payload
 
     assert payload_for("consumer", unread) == unread
-    assert payload_for("viewer", sealed) == sealed
+    assert payload_for("viewer", encrypted) == encrypted
     shown = payload_for("viewer", unread)
     assert b"s3cret" not in shown
     with pytest.raises(CorruptPayload, match="format 2"):
@@ -706,7 +710,7 @@ def test_who_has_room_for_more_than_a_call_gives_is_served(far: dict[str, Far]) 
     assert answer.jobs == ()
 
 
-# Who is nobody, and what is nothing
+# Unknown workers, and empty requests
 
 
 @pytest.mark.parametrize("key", [None, "fbk_admin.wrong"])
@@ -763,7 +767,7 @@ def test_an_error_comes_with_all_that_it_says(plain: Served) -> None:
     assert (caught.value.queue, caught.value.limit, caught.value.retry_after) == (queue, 1, None)
 
 
-def test_figures_of_another_time_are_not_kept(near: Far, far: dict[str, Far]) -> None:
+def test_metrics_of_another_time_are_not_kept(near: Far, far: dict[str, Far]) -> None:
     start = start_of(near.reader.now(), TEN_SECONDS)
     rows = [
         MetricRow(resolution_ms=TEN_SECONDS, starts_at=start + shift, queue=MINE, worker="timely")

@@ -106,7 +106,7 @@ def test_a_job_that_was_cancelled_and_did_not_hear_is_cancelled_at_its_limit(rig
 def test_the_code_of_an_abandoned_attempt_can_say_and_store_nothing_more(rig: Rig) -> None:
     [job] = rig.insert(timeout_ms=1_000, policy=RetryPolicy(max_retries=0))
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     [one] = running(rig, coordinator)
     one.context.progress(1, 2, "half")
     overrun(rig, coordinator)
@@ -203,7 +203,7 @@ def test_an_abandoned_attempt_keeps_its_lease_until_the_store_has_its_settlement
         if is_away:
             raise StoreUnavailable("away")
 
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).contract)
     [one] = running(rig, coordinator)
     is_away = True
 

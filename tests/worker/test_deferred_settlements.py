@@ -133,7 +133,7 @@ def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
     rig: Rig, caplog: pytest.LogCaptureFixture, ask: Callable[[Rig, Coordinator, Assignment], None]
 ) -> None:
     rig.insert(timeout_ms=2_000)
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).contract)
     coordinator.tick()
     [one] = rig.threads.begin()
     rig.threads.finish(one)
@@ -151,7 +151,7 @@ def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
 
 def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> None:
     rig.insert()
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).contract)
     coordinator.tick()
     [one] = rig.threads.given
     coordinator.hand_back()

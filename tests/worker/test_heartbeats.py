@@ -1,4 +1,4 @@
-"""A worker's beats: they survive an outage, say when they fail, and end with the worker."""
+"""A worker's heartbeats: they survive an outage, say when they fail, and end with the worker."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
-BEAT_SECONDS = DEFAULT_HEARTBEAT_MS / 1_000
+HEARTBEAT_SECONDS = DEFAULT_HEARTBEAT_MS / 1_000
 
 
-class Beating:
+class Bench:
     """A renewal whose ticks the test plays itself, on a store that may be away."""
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.is_away = False
         self.before: Callable[[], object] = lambda: None
-        self.beats = 0
+        self.heartbeats = 0
         self.info = WorkerInfo(id=WORKER)
         self.renewal = LeaseRenewal(
-            engine=WatchedEngine(engine, self._hear).seam,
+            engine=WatchedEngine(engine, self._hear).contract,
             worker=self.info,
             slots=Slots(1),
             clock=clock,
@@ -47,91 +47,91 @@ class Beating:
         self.before()
         if self.is_away:
             raise StoreUnavailable("away")
-        self.beats += name == "heartbeat"
+        self.heartbeats += name == "heartbeat"
 
 
 @pytest.fixture
-def beating(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Beating]:
+def bench(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 3_600.0)
-    beating = Beating(engine, clock)
+    bench = Bench(engine, clock)
     with no_thread_stays():
-        beating.renewal.start()
-        yield beating
-        beating.is_away = False
-        beating.renewal.stop()
+        bench.renewal.start()
+        yield bench
+        bench.is_away = False
+        bench.renewal.stop()
 
 
 @pytest.mark.shows("R-WORK-40")
-def test_a_beat_that_fails_is_tried_again_and_two_missed_ones_are_said(
-    beating: Beating, clock: ManualClock
+def test_a_heartbeat_that_fails_is_tried_again_and_two_missed_ones_are_said(
+    bench: Bench, clock: ManualClock
 ) -> None:
-    beating.is_away = True
-    healthy = [beating.renewal.is_heartbeat_fresh]
+    bench.is_away = True
+    healthy = [bench.renewal.is_heartbeat_fresh]
     for _ in range(2):
-        clock.advance(seconds=BEAT_SECONDS)
+        clock.advance(seconds=HEARTBEAT_SECONDS)
         with pytest.raises(StoreUnavailable):
-            beating.renewal.renew_due()
-        healthy.append(beating.renewal.is_heartbeat_fresh)
-    failures = beating.renewal.renewals.failures
+            bench.renewal.renew_due()
+        healthy.append(bench.renewal.is_heartbeat_fresh)
+    failures = bench.renewal.renewals.failures
 
-    beating.is_away = False
-    beating.renewal.renew_due()  # at once: it does not wait for the next beat
+    bench.is_away = False
+    bench.renewal.renew_due()  # at once: it does not wait for the next heartbeat
 
     assert healthy == [True, True, False]
     assert failures == 2
-    assert beating.renewal.is_heartbeat_fresh
-    assert beating.beats == 2
+    assert bench.renewal.is_heartbeat_fresh
+    assert bench.heartbeats == 2
 
 
 def test_a_change_is_said_with_the_next_tick_and_nothing_else_is(
-    beating: Beating, clock: ManualClock, reader: Reader
+    bench: Bench, clock: ManualClock, reader: Reader
 ) -> None:
-    beating.renewal.renew_due()
-    assert beating.beats == 1
+    bench.renewal.renew_due()
+    assert bench.heartbeats == 1
 
-    beating.info = WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
-    beating.renewal.request_heartbeat()
-    beating.renewal.renew_due()
-    beating.renewal.renew_due()
+    bench.info = WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
+    bench.renewal.request_heartbeat()
+    bench.renewal.renew_due()
+    bench.renewal.renew_due()
 
-    assert beating.beats == 2
+    assert bench.heartbeats == 2
     assert [one.state for one in reader.workers()] == [WorkerState.PAUSED]
 
 
-def test_a_change_during_a_beat_is_said_by_the_next_one(beating: Beating, reader: Reader) -> None:
+def test_a_change_during_a_heartbeat_is_said_by_the_next_one(bench: Bench, reader: Reader) -> None:
     def changing() -> WorkerInfo:
-        info, beating.info = beating.info, WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
+        info, bench.info = bench.info, WorkerInfo(id=WORKER, state=WorkerState.PAUSED)
         if info.state is not WorkerState.PAUSED:
-            beating.renewal.request_heartbeat()  # from another thread, while the old state is on its way
+            bench.renewal.request_heartbeat()  # from another thread, while the old state is on its way
         return info
 
-    beating.renewal._report = changing
-    beating.renewal.request_heartbeat()
-    beating.renewal.renew_due()
-    beating.renewal.renew_due()
+    bench.renewal._report = changing
+    bench.renewal.request_heartbeat()
+    bench.renewal.renew_due()
+    bench.renewal.renew_due()
 
     assert [one.state for one in reader.workers()] == [WorkerState.PAUSED]
 
 
 @pytest.mark.shows("R-WORK-40")
-def test_the_thread_that_beats_survives_an_outage(app: Forebay) -> None:
-    is_away, beats = Event(), list[str]()
+def test_the_heartbeat_thread_survives_an_outage(app: Forebay) -> None:
+    is_away, heartbeats = Event(), list[str]()
 
     def hear(name: str, args: tuple[Any, ...]) -> None:
         if is_away.is_set():
             raise StoreUnavailable("away")
         if name == "heartbeat":
-            beats.append(name)
+            heartbeats.append(name)
 
-    worker = Worker(WatchedEngine(app.engine, hear).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, hear).contract, app.registry)
     worker.start()
     try:
         is_away.set()
         worker._renewal.request_heartbeat()
         eventually(lambda: worker.renewals.failures >= 2)
-        seen = len(beats)
+        seen = len(heartbeats)
         is_away.clear()
-        eventually(lambda: len(beats) > seen)
+        eventually(lambda: len(heartbeats) > seen)
         eventually(lambda: worker.renewals.failures == 0)
     finally:
         is_away.clear()
@@ -139,34 +139,34 @@ def test_the_thread_that_beats_survives_an_outage(app: Forebay) -> None:
 
 
 @pytest.mark.shows("R-WORK-41")
-def test_stopping_does_not_wait_for_the_next_beat_and_leaves_no_thread(beating: Beating) -> None:
+def test_stopping_does_not_wait_for_the_next_heartbeat_and_leaves_no_thread(bench: Bench) -> None:
     assert threads_of_the_renewal() == {"forebay-renewal", "forebay-renewal-watch"}
 
-    beating.renewal.stop()  # its thread would sleep for an hour
+    bench.renewal.stop()  # its thread would sleep for an hour
 
     assert threads_of_the_renewal() == set()
 
 
 @pytest.mark.shows("R-WORK-41")
-def test_a_beat_that_hangs_does_not_hold_up_the_stop_and_the_worker_leaves_when_it_ends(
+def test_a_heartbeat_that_hangs_does_not_hold_up_the_stop_and_the_worker_leaves_when_it_ends(
     engine: Engine, clock: ManualClock, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.worker.renewal.TICK_SECONDS", 0.01)
     monkeypatch.setattr("forebay.worker.renewal.JOIN_SECONDS", 0.1)
     hangs, go_on = Event(), Event()
-    beating = Beating(engine, clock)
+    bench = Bench(engine, clock)
     with no_thread_stays():
-        beating.renewal.start()
+        bench.renewal.start()
 
         def hang() -> None:
             hangs.set()
             go_on.wait()
 
-        beating.before = hang
+        bench.before = hang
         try:
-            beating.renewal.request_heartbeat()
+            bench.renewal.request_heartbeat()
             assert hangs.wait(DEADLINE)
-            beating.renewal.stop()  # comes back, though the beat does not
+            bench.renewal.stop()  # comes back, though the heartbeat does not
             listed = [one.id for one in reader.workers()]
         finally:
             go_on.set()

@@ -226,7 +226,7 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
             raise error
 
     heard: Told = []
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).contract)
     coordinator.hooks.on_error.append(lambda job, error: heard.append((job, error)))
     for _ in range(4):
         rig.insert()

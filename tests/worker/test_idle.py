@@ -15,8 +15,8 @@ from forebay.worker.inbox import LONGEST_SLEEP_SECONDS
 from tests.worker.rig import Rig
 
 
-class Duty:
-    """A duty of the test's own, which counts its runs and may go wrong."""
+class CountedTask:
+    """A maintenance task of the test's own, which counts its runs and may go wrong."""
 
     is_ready = True
 
@@ -47,7 +47,7 @@ def test_an_idle_worker_looks_by_itself_after_a_time_that_chance_varies(rig: Rig
         pauses.append(coordinator.tick())
         rig.clock.advance(seconds=pauses[-1] + 0.001)  # the clock counts whole milliseconds
 
-    # Nobody has sent a wake-up, and after each of these sleeps the queue was asked again.
+    # No wake-up was sent, and after each of these sleeps the queue was asked again.
     assert 0.0 < min(pauses) < max(pauses) <= LONGEST_SLEEP_SECONDS
     assert len(set(pauses)) > 40
 
@@ -65,9 +65,9 @@ def test_a_job_whose_wake_up_got_lost_is_found_by_the_next_look(rig: Rig) -> Non
 
 
 @pytest.mark.shows("R-WORK-22")
-def test_workers_that_were_started_together_do_their_duties_at_different_times(rig: Rig) -> None:
+def test_workers_that_were_started_together_do_their_maintenance_tasks_at_different_times(rig: Rig) -> None:
     dice = random.Random(7)
-    pauses = [rig.coordinator(duties=[Duty("one")], roll=dice.random).tick() for _ in range(20)]
+    pauses = [rig.coordinator(tasks=[CountedTask("one")], roll=dice.random).tick() for _ in range(20)]
 
     assert 1.0 <= min(pauses) < max(pauses) <= 1.25
     assert len(set(pauses)) > 15
@@ -89,11 +89,11 @@ def test_a_job_delayed_by_five_seconds_is_run_after_five_seconds_and_not_before(
     assert pause == pytest.approx(0.001)
 
 
-# ------------------------------------------------------------------ duties
+# ------------------------------------------------------------------ maintenance tasks
 
 
 class Asked:
-    """Counts for which duties the store was asked."""
+    """Counts for which maintenance tasks the store was asked."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -107,10 +107,10 @@ class Asked:
         return self._store.acquire_maintenance(name, every_ms)
 
 
-def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig) -> None:
-    often, seldom = Duty("sweep", every_ms=1_000), Duty("prune", every_ms=10_000)
+def test_the_store_is_asked_for_a_maintenance_task_no_more_often_than_it_can_be_due(rig: Rig) -> None:
+    often, seldom = CountedTask("sweep", every_ms=1_000), CountedTask("prune", every_ms=10_000)
     store = Asked(rig.store)
-    coordinator = rig.coordinator(duties=[often, seldom], store=store)
+    coordinator = rig.coordinator(tasks=[often, seldom], store=store)
 
     for _ in range(200):
         coordinator.tick()
@@ -120,15 +120,15 @@ def test_the_store_is_asked_for_a_duty_no_more_often_than_it_can_be_due(rig: Rig
     assert (often.runs, seldom.runs) == (20, 2)
 
 
-# ------------------------------------------------------------------ duties that go wrong
+# ------------------------------------------------------------------ maintenance tasks that go wrong
 
 
 @pytest.mark.shows("R-HIST-20", "R-WORK-16")
-def test_a_duty_that_always_goes_wrong_keeps_nobody_from_work(
+def test_a_maintenance_task_that_always_goes_wrong_keeps_no_job_from_running(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken, sound = Duty("prune", ZeroDivisionError("a bug")), Duty("sweep")
-    coordinator = rig.coordinator(duties=[broken, sound])
+    broken, sound = CountedTask("prune", ZeroDivisionError("a bug")), CountedTask("sweep")
+    coordinator = rig.coordinator(tasks=[broken, sound])
     ids = rig.insert(20)
 
     with caplog.at_level(logging.ERROR):
@@ -143,9 +143,9 @@ def test_a_duty_that_always_goes_wrong_keeps_nobody_from_work(
 
 
 @pytest.mark.shows("R-HIST-20")
-def test_a_duty_for_which_the_store_has_no_room_keeps_nobody_from_work(rig: Rig) -> None:
-    full = Duty("prune", StoreUnavailable("no room left"))
-    coordinator = rig.coordinator(duties=[full])
+def test_a_maintenance_task_for_which_the_store_has_no_room_keeps_no_job_from_running(rig: Rig) -> None:
+    full = CountedTask("prune", StoreUnavailable("no room left"))
+    coordinator = rig.coordinator(tasks=[full])
     ids = rig.insert(20)
 
     for _ in range(80):
@@ -157,9 +157,9 @@ def test_a_duty_for_which_the_store_has_no_room_keeps_nobody_from_work(rig: Rig)
 
 
 @pytest.mark.shows("R-HIST-20")
-def test_a_duty_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig) -> None:
-    endless = Duty("prune", is_endless=True)
-    coordinator = rig.coordinator(duties=[endless])
+def test_a_maintenance_task_that_never_comes_to_an_end_takes_turns_with_the_claims(rig: Rig) -> None:
+    endless = CountedTask("prune", is_endless=True)
+    coordinator = rig.coordinator(tasks=[endless])
     ids = rig.insert(20)
     longest = 0
 

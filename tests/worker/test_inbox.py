@@ -51,7 +51,7 @@ def test_an_outcome_that_is_put_while_the_coordinator_goes_to_sleep_is_never_sle
     assert found == rounds
 
 
-def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
+def test_a_wakeup_during_a_tick_ends_the_next_sleep_at_once() -> None:
     inbox = Inbox()
     inbox.wake()
     began = monotonic()
@@ -61,7 +61,7 @@ def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
     assert monotonic() - began < DEADLINE
 
 
-def test_a_poke_counts_once() -> None:
+def test_a_wakeup_counts_once() -> None:
     inbox = Inbox()
     inbox.wake()
     inbox.wait(1_000.0)

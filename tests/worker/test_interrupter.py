@@ -82,7 +82,7 @@ def test_an_interrupt_that_was_heard_is_not_repeated(rig: Rig) -> None:
     assert len(rig.threads.interrupts) == 1
 
 
-def test_an_interrupt_that_nobody_has_heard_is_repeated_each_second_and_not_in_a_busy_loop(rig: Rig) -> None:
+def test_an_interrupt_that_was_not_heard_is_repeated_each_second_and_not_in_a_busy_loop(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
     running(rig, coordinator)
@@ -167,7 +167,7 @@ def test_a_cancel_reaches_a_worker_whose_slots_are_all_taken_within_a_second(rig
 def test_a_worker_whose_slots_are_all_taken_asks_at_most_once_a_second(rig: Rig) -> None:
     rig.insert()
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     running(rig, coordinator)
 
     for _ in range(30):

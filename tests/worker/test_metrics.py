@@ -1,4 +1,4 @@
-"""From a worker's turns to figures: what queues have done lately, over time, and ever."""
+"""From a worker's ticks to metrics: what queues have done lately, over time, and ever."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def worked(rig: Rig) -> None:
 
 @pytest.mark.shows("R-MET-22", "R-TEST-42")
 @pytest.mark.shows("R-MET-16", "R-MET-17", "R-MET-18", "R-MET-45", "R-MET-46", "R-MET-53", "R-TEST-35")
-def test_what_a_worker_does_is_told_by_the_figures_of_its_queue(rig: Rig) -> None:
+def test_what_a_worker_does_is_told_by_the_metrics_of_its_queue(rig: Rig) -> None:
     worked(rig)
 
     found, other = queue_stats(rig.reader, window_ms=MINUTE)
@@ -83,7 +83,7 @@ def test_what_a_worker_does_is_told_over_time_and_as_a_whole(rig: Rig) -> None:
 
 @pytest.mark.shows("R-MET-42", "R-NFR-11")
 def test_while_jobs_run_no_figure_stays_the_same_for_more_than_thirty_seconds(rig: Rig) -> None:
-    coordinator = rig.coordinator(threads=1, duties=[MetricsRollup(rig.clock)])
+    coordinator = rig.coordinator(threads=1, tasks=[MetricsRollup(rig.clock)])
     seen: list[tuple[object, ...]] = []
 
     for _ in range(3 * 60):

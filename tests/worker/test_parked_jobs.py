@@ -39,7 +39,7 @@ def test_a_job_of_an_unknown_task_waits_for_a_program_that_knows_it(url: str) ->
 
     waits = late.enqueue()
     with old.run_worker(threads=1):
-        # The known job behind it shows that the other one is in nobody's way.
+        # The known job behind it shows that the other one is in no job's way.
         assert early.enqueue().result(timeout=DEADLINE) == "done"
         job = waits.refresh()
         assert (job.state, job.lane, job.attempt) == (JobState.PENDING, "task:late", 0)

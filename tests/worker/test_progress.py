@@ -137,7 +137,7 @@ def test_a_later_attempt_skips_the_steps_that_are_done(
 
 @pytest.fixture
 def take_over(app: Forebay) -> Taken:
-    """Somebody else has found the job's worker dead, and puts the job back."""
+    """A sweeper has found the job's worker dead, and puts the job back."""
 
     def take_over(handle: JobHandle[Any]) -> None:
         worker = handle.refresh().worker
@@ -224,8 +224,8 @@ def test_follow_ups_are_enqueued_when_the_attempt_completes_and_not_before(
     assert child.refresh().parent_id == handle.id
 
 
-class Nobody:
-    """A voice that nobody answers."""
+class Unanswered:
+    """A progress sink that never answers."""
 
     def __init__(self) -> None:
         self.is_asked = Event()
@@ -260,20 +260,20 @@ def test_a_job_that_waits_for_its_step_can_be_stopped(
         app.task(name="step")(step_async)
     else:
         app.task(name="step")(lambda: current_job().step("a", max, 1, 2))
-    inbox, nobody = Collected(), Nobody()
+    inbox, unanswered = Collected(), Unanswered()
     executor = kind(1, Invoker(app.registry), inbox, SystemClock())
     executor.start()
     try:
         stopped, next_one = an_assignment("step"), an_assignment("step", id="next")
-        stopped.context.progress_sink = nobody
+        stopped.context.progress_sink = unanswered
         if isinstance(reason, JobInterrupted):
             stopped.context.mark_cancelled(str(reason))
         executor.submit(stopped)
-        assert nobody.is_asked.wait(DEADLINE)
+        assert unanswered.is_asked.wait(DEADLINE)
         executor.interrupt(stopped, reason)
 
         assert isinstance(inbox.of(stopped), outcome)
-        executor.submit(next_one)  # without a voice: nothing of the first is in its way
+        executor.submit(next_one)  # without a progress sink: nothing of the first is in its way
         assert isinstance(inbox.of(next_one), Completed)
     finally:
         executor.close()

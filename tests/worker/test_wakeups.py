@@ -20,13 +20,13 @@ NEVER = 10_000.0
 
 
 class Watched:
-    """An engine of a test: somebody may do something right after a look at the store, before its worker knows
-    what came of it, and wait until a hint about it has come."""
+    """An engine of a test: another client may do something right after a look at the store, before its worker
+    knows what came of it, and wait until a hint about it has come."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.after_look: Callable[[], object] | None = None
-        self.poked = Event()
+        self.notified = Event()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -35,7 +35,7 @@ class Watched:
         return WatchedStore(self._engine.store(), self)
 
     def wakeups(self) -> Any:
-        return WatchedWakeups(self._engine.wakeups(), self.poked)
+        return WatchedWakeups(self._engine.wakeups(), self.notified)
 
 
 class WatchedStore:
@@ -51,21 +51,21 @@ class WatchedStore:
         act, self._engine.after_look = self._engine.after_look, None
         if act is not None:
             assert not answer.jobs
-            self._engine.poked.clear()
+            self._engine.notified.clear()
             act()
-            assert self._engine.poked.wait(DEADLINE)
+            assert self._engine.notified.wait(DEADLINE)
         return answer
 
 
 class WatchedWakeups:
-    def __init__(self, wakeups: Any, poked: Event) -> None:
+    def __init__(self, wakeups: Any, notified: Event) -> None:
         self._wakeups = wakeups
-        self._poked = poked
+        self._notified = notified
 
-    def start(self, poke: Callable[[], None]) -> None:
+    def start(self, notify: Callable[[], None]) -> None:
         def heard() -> None:
-            poke()
-            self._poked.set()
+            notify()
+            self._notified.set()
 
         self._wakeups.start(heard)
 
@@ -79,7 +79,7 @@ def test_a_job_that_comes_between_the_last_look_and_the_sleep_does_not_wait_for_
 ) -> None:
     monkeypatch.setattr(coordinator, "POLL_SECONDS", NEVER)
     monkeypatch.setattr(coordinator, "MAINTENANCE_SECONDS", NEVER)
-    # No word stands for one that comes right after it, and nobody looks again because of that.
+    # No word stands for one that comes right after it, and no worker polls again because of that.
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 0.0)
     monkeypatch.setattr(idle_polling, "LENGTH_SECONDS", 0.0)
     ran = [Event(), Event()]

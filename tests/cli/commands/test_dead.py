@@ -156,4 +156,4 @@ def test_the_payload_of_a_dead_letter_is_written_as_it_is(
     }
     assert path.read_bytes() == payload
     assert refusal("dead", "payload", put(store))["status"] == 5
-    assert refusal("dead", "payload", "nobody")["status"] == 4
+    assert refusal("dead", "payload", "absent")["status"] == 4

@@ -243,7 +243,7 @@ def test_the_question_about_a_queue_with_jobs_is_a_sentence(count: int, said: st
     assert error["message"].startswith(f"Delete queue mail in sqlite:///jobs.db? {said}.")
 
 
-def test_a_deleted_queue_is_paused_by_nobody_and_created_again(store: Store, reader: Reader) -> None:
+def test_a_deleted_queue_has_no_pause_and_is_created_again(store: Store, reader: Reader) -> None:
     answer("queues", "create", "mail")
     answer("queues", "delete", "mail", "--yes")
 

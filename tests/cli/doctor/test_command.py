@@ -70,7 +70,7 @@ def test_what_does_not_add_up_is_a_problem(store: Store, folder: Path) -> None:
     assert finding["todo"] == "restore the store from a backup"
 
 
-def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(store: Store) -> None:
+def test_jobs_that_came_due_while_no_worker_ran_need_a_worker_and_no_backup(store: Store) -> None:
     past = a_store_in_the_past(600)
     for _ in range(30):
         put(past, delay_ms=1_000)
@@ -84,7 +84,7 @@ def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(stor
     assert [one["message"] for one in findings[20:]] == ["and 10 more of this kind"]
 
 
-def test_jobs_that_nobody_works_on_are_a_problem_with_a_next_step(store: Store) -> None:
+def test_jobs_that_no_worker_runs_are_a_problem_with_a_next_step(store: Store) -> None:
     put(store)
 
     findings = examined(status=1)
@@ -252,7 +252,7 @@ def test_a_task_that_goes_by_several_names_is_one_task(app_folder: Path) -> None
     assert ("ok", "tasks:app has 3 tasks on default, mail") in about(found, "app")
 
 
-def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
+def test_a_url_next_to_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
     for url in ("sqlite:///jobs.db", "sqlite:///other.db"):
         program(app_folder, "migrate", "--url", url)
 

@@ -467,7 +467,7 @@ def test_a_closed_queue_refuses_and_takes_nothing(
 
 
 @pytest.mark.shows("R-SDK-12")
-def test_a_worker_claims_beats_and_completes(queue: WorkQueue, clock: ManualClock) -> None:
+def test_a_worker_claims_sends_heartbeats_and_completes(queue: WorkQueue, clock: ManualClock) -> None:
     queue.enqueue(tasks("a"))
     task = queue.claim(visibility_timeout=30)
     assert task is not None
@@ -499,7 +499,7 @@ def test_a_worker_fails_and_what_has_expired_is_queued_again(queue: WorkQueue, c
     assert queue.complete(expired) is False
 
 
-def test_a_beat_for_a_task_that_was_never_taken_is_refused(queue: WorkQueue) -> None:
+def test_a_heartbeat_for_a_task_that_was_never_taken_is_refused(queue: WorkQueue) -> None:
     assert queue.heartbeat(WorkTask(items=[])) is False
 
 

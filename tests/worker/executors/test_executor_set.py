@@ -59,7 +59,7 @@ def test_a_task_goes_to_the_executor_for_its_sort(choosing: ExecutorSet) -> None
 
 
 def test_an_unknown_task_goes_to_a_thread_which_holds_it(choosing: ExecutorSet) -> None:
-    assert choosing.executor("nobody knows").kind is ExecutorKind.CALLS
+    assert choosing.executor("not registered").kind is ExecutorKind.CALLS
 
 
 def test_the_event_loop_starts_with_the_first_coroutine(choosing: ExecutorSet) -> None:

@@ -52,7 +52,8 @@ def test_what_a_killed_job_has_started_dies_with_it(isolated: Isolating, tmp_pat
 
 
 def all_are_gone(folder: Path) -> None:
-    """Whoever has said that it is there. On a busy machine one may have been killed before its first line."""
+    """The processes that have said that they are there. On a busy machine one may have been killed before its
+    first line."""
     for file in folder.glob("pid*"):
         if file.suffix != ".part":
             is_gone(pid_in(file))
@@ -206,10 +207,10 @@ def test_a_wish_that_comes_as_the_job_begins_is_not_lost(tmp_path: Path, task: s
         after = alone.inbox.of(alone.given("pid"))
         alone.executor.close()
 
-    assert before == after  # nobody had to be killed
+    assert before == after  # no process had to be killed
 
 
-def test_a_request_for_an_attempt_that_has_ended_hits_nobody(alone: Alone) -> None:
+def test_a_request_for_an_attempt_that_has_ended_hits_no_other_job(alone: Alone) -> None:
     over = alone.given("add", 1, 2)
     assert isinstance(alone.inbox.of(over), Completed)
     next_one = alone.given("spin", 200)
@@ -251,7 +252,7 @@ def test_closing_kills_what_still_runs(tmp_path: Path) -> None:
     assert alone.inbox.of(one) == Interrupted()
 
 
-def test_a_process_that_does_not_read_holds_up_nobody(alone: Alone, tmp_path: Path) -> None:
+def test_a_process_that_does_not_read_delays_no_other(alone: Alone, tmp_path: Path) -> None:
     """It holds the interpreter, so its reading thread sleeps; it is told more than a connection takes."""
     one = alone.begun("hold deaf", tmp_path / "pid", timeout_ms=60_000)
     for number in range(20):
