@@ -253,7 +253,7 @@ class World:
         if not known:
             return
         ids = self.dice.sample(known, min(2, len(known)))
-        wishes = (
+        requests = (
             self._cancel,
             self._force,
             self._revive,
@@ -262,11 +262,11 @@ class World:
             self._pause,
             self._drop,
         )
-        self._try(self.dice.choice(wishes), ids)
+        self._try(self.dice.choice(requests), ids)
 
-    def _try(self, wish: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
+    def _try(self, request: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
         with suppress(ForebayError):  # no call reached the store, or it refused
-            wish(self._producer, ids)
+            request(self._producer, ids)
 
     def _drop_now(self, failed: JobId) -> None:
         """An operator has enough of a queue whose jobs fail, while they wait to be tried again."""

@@ -121,7 +121,7 @@ EQUIVALENTS: Final = (
     Equivalent(
         ("pending_cancels.sql",),
         ("state = 'running'",),
-        "a job with a stored wish to be cancelled never waits",
+        "a job with a stored request to be cancelled never waits",
     ),
     Equivalent(
         ("uncounted.sql", "last_seq.sql"),

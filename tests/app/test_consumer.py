@@ -139,7 +139,7 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "spec",
     [
         lambda consumer, job: consumer.claim(),
         lambda consumer, job: consumer.renew([job]),
@@ -150,13 +150,13 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
     ],
 )
 def test_a_closed_consumer_refuses_and_nothing_is_claimed(
-    app: Forebay, consumer: Consumer, job: Job, wish: Callable[[Consumer, Job], Any]
+    app: Forebay, consumer: Consumer, job: Job, spec: Callable[[Consumer, Job], Any]
 ) -> None:
     app.enqueue("send", ["grace"], id="waits")
     consumer.close()
 
     with pytest.raises(StoreError, match="this consumer is closed; ask the app for another one"):
-        wish(consumer, job)
+        spec(consumer, job)
 
     assert app.job("waits").refresh().state is JobState.PENDING
     assert app.job(job.id).refresh().state is JobState.RUNNING

@@ -1,4 +1,5 @@
-"""A settlement or a note that needs what another transaction holds is left undone, and nothing else is."""
+"""A settlement or a progress update that needs what another transaction holds is left undone, and nothing
+else is."""
 
 from __future__ import annotations
 
@@ -19,22 +20,22 @@ def lease_of(job: Job) -> Lease:
     return Lease(job.id, job.attempt)
 
 
-def test_a_note_that_meets_a_lock_is_left_undone_and_so_is_the_settlement_of_its_lease(
+def test_a_progress_update_that_meets_a_lock_is_left_undone_and_so_is_the_settlement_of_its_lease(
     store: Store, reader: Reader
 ) -> None:
     jobs = running(store, 3)
     held = Held(store)
     held.leases = {lease_of(jobs[1])}
-    notes = [note_of(job) for job in jobs]
+    updates = [note_of(job) for job in jobs]
 
-    answer = exchanged(held.contract, jobs, [complete(job) for job in jobs[:2]], updates=notes)
+    answer = exchanged(held.contract, jobs, [complete(job) for job in jobs[:2]], updates=updates)
 
     assert (answer.settled, answer.refused_updates, answer.busy) == ((jobs[0].id,), (), (lease_of(jobs[1]),))
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert states(reader, jobs) == ["completed", "running", "running"]
 
 
-def test_a_lease_whose_note_meets_a_lock_is_not_recovered(store: Store) -> None:
+def test_a_lease_whose_progress_update_meets_a_lock_is_not_recovered(store: Store) -> None:
     jobs = running(store, 2)
     held = Held(store)
     held.leases = {lease_of(jobs[0])}

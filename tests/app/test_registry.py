@@ -66,7 +66,7 @@ def test_an_alias_that_is_taken_is_refused_with_both_places_and_nothing_is_regis
     assert list(app.registry) == ["sell"]
 
 
-def test_a_name_that_is_somebodys_alias_is_refused(app: Forebay) -> None:
+def test_a_name_that_is_an_alias_already_is_refused(app: Forebay) -> None:
     app.task(name="buy", aliases=["old.buy"])(lambda: None)
 
     with pytest.raises(ConfigError, match=r"\(an alias of 'buy'\) and .*lambda>; give one of them another"):

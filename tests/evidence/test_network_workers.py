@@ -21,7 +21,7 @@ def proxy(network: Network) -> Proxy:
 
 
 @pytest.mark.shows("R-EDGE-66", "R-STORE-51")
-def test_an_exchange_that_is_cut_is_made_again_and_each_job_runs_once(
+def test_a_settle_and_claim_that_is_cut_is_made_again_and_each_job_runs_once(
     network: Network, proxy: Proxy, tmp_path: Path
 ) -> None:
     papers = Papers(tmp_path)

@@ -128,7 +128,7 @@ def test_one_culprit_costs_few_transactions(store: Store, size: int, most: int) 
     assert len(watched.calls) <= most
 
 
-def test_without_a_culprit_it_is_one_exchange(store: Store) -> None:
+def test_without_a_culprit_it_is_one_settle_and_claim(store: Store) -> None:
     jobs = running(store, 10)
     watched = Watched(store)
 
@@ -253,7 +253,7 @@ def test_unknown_leases_are_recovered_with_a_culprit_in_the_batch(store: Store) 
     assert [job.id for job in answer.recovered] == [jobs[2].id]
 
 
-def test_wishes_to_cancel_arrive_with_a_culprit_in_the_batch(store: Store, other_store: Store) -> None:
+def test_requests_to_cancel_arrive_with_a_culprit_in_the_batch(store: Store, other_store: Store) -> None:
     jobs = running(store, 3)
     other_store.cancel([jobs[2].id], "not needed")
 
@@ -407,7 +407,7 @@ def lines(reader: Reader, job: Job) -> list[str]:
     return [line.text for line in reader.progress(job.id).lines]
 
 
-def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
+def test_progress_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
     jobs = running(store, 3)
 
     answer = exchanged(store, jobs, [complete(jobs[0])], updates=[note_of(job) for job in jobs])
@@ -416,7 +416,7 @@ def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> No
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
 
 
-def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
+def test_progress_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
     jobs = running(store, 8)
     stranger = replace(note_of(jobs[0]), lease=Lease(jobs[0].id, 7))
 
@@ -428,7 +428,7 @@ def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader)
 
 
 @pytest.mark.parametrize("error", [StoreRefused("too strange"), RuntimeError("a fault of ours")])
-def test_a_note_that_cannot_be_kept_is_dropped_alone(
+def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
     store: Store, reader: Reader, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = running(store, 3)
@@ -439,20 +439,20 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
 
             def checked(*args: Any, **more: Any) -> Any:
                 given: Sequence[ProgressUpdate] = args[5] if len(args) > 5 else more.get("updates", ())
-                if any(note.lines[0].text == "bad" for note in given):
+                if any(update.lines[0].text == "bad" for update in given):
                     raise error
                 return call(*args, **more)
 
             return checked
 
-    notes = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
-    answer = exchanged(Picky(store).contract, jobs, [complete(jobs[0])], updates=notes)
+    updates = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
+    answer = exchanged(Picky(store).contract, jobs, [complete(jobs[0])], updates=updates)
 
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert answer.settled == (jobs[0].id,)
     assert states(reader, jobs) == [JobState.COMPLETED, JobState.RUNNING, JobState.RUNNING]
     [refusal] = answer.refused_updates
-    assert refusal.lease == notes[1].lease
+    assert refusal.lease == updates[1].lease
     assert "the store cannot hold its progress" in refusal.reason
     said = [
         record.levelname for record in caplog.records if record.name == "forebay.operations.batch_settlement"
@@ -460,7 +460,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
     assert said == ["ERROR"]
 
 
-def test_an_outage_between_two_notes_is_an_outage(store: Store) -> None:
+def test_an_outage_between_two_progress_is_an_outage(store: Store) -> None:
     jobs = running(store, 2)
     errors = [StoreRefused("too strange"), StoreUnavailable("away")]
 

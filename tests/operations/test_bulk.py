@@ -247,7 +247,7 @@ def test_it_ends_although_jobs_keep_arriving(store: Store, reader: Reader, opera
     assert operation(store, Changing(reader, arrive).contract, EVERY_JOB) == 150
 
 
-def test_what_changed_between_the_look_and_the_wish_is_not_counted(store: Store, reader: Reader) -> None:
+def test_what_changed_between_the_look_and_the_request_is_not_counted(store: Store, reader: Reader) -> None:
     put(store, 5)
 
     def start_two(page: Page) -> None:

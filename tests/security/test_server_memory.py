@@ -117,7 +117,7 @@ def test_a_claim_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> 
     assert claimed == ids
 
 
-def test_an_exchange_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
+def test_a_settle_and_claim_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
     ids = measured.enqueue(70)
     engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
     claimed = list[JobId]()

@@ -99,21 +99,21 @@ class Holder:
 
 
 class Held:
-    """Holds up exchanges on their thread until they may go on."""
+    """Holds up settle-and-claims on their thread until they may go on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.has_begun = Event()
         self.may_go = Event()
         real = MemoryStore.settle_and_claim
 
-        def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
+        def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
             answer = real(store, *args, **more)
             if answer.jobs:
                 self.has_begun.set()
                 assert self.may_go.wait(PATIENCE)
             return answer
 
-        monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
+        monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
 
 
 @contextmanager

@@ -217,14 +217,14 @@ class Failing:
         self.asked: list[str] = []
         real = MemoryStore.settle_and_claim
 
-        def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
+        def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
             for want in more.get("claims", ()):
                 self.asked.append(want.queue)
                 if want.queue in errors:
                     raise errors[want.queue]
             return real(store, *args, **more)
 
-        monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
+        monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
 
 
 def exchanged(service: Service, *queues: str) -> list[SettleAndClaimResult | Exception]:

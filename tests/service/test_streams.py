@@ -119,14 +119,14 @@ def test_what_is_claimed_for_a_stream_that_is_gone_goes_back_at_once(
     queue, groups = spoken.queue("gone"), spoken.service.claim_waiters._groups
     real, streams = MemoryStore.settle_and_claim, list[Any]()
 
-    def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
+    def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
         answer = real(store, *args, **more)
         if answer.jobs and streams:  # they are claimed, and no worker has them yet
             streams.pop().cancel()
             eventually(lambda: not any(queue in kind.queues for kind in list(groups)))
         return answer
 
-    monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
+    monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
     streams.append(streaming(spoken, queue, 5))
     ids = [spoken.enqueue(queue) for _ in range(3)]
 

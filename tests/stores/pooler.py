@@ -20,7 +20,7 @@ _ASKS_FOR_ENCRYPTION: Final = (80_877_103, 80_877_104)
 _HEADER: Final = struct.Struct("!cI")
 _PAIR: Final = struct.Struct("!II")
 _ENDS_A_TURN: Final = (b"Q", b"S", b"F")  # each is answered by one "ready"
-_BELONGS: Final = (b"d", b"c", b"f", b"H")  # rows, and a wish to hear soon: parts of what was sent before
+_BELONGS: Final = (b"d", b"c", b"f", b"H")  # rows, and a request to hear soon: parts of what was sent before
 USER: Final = "postgres"
 PATIENCE: Final = 20.0  # how long a client waits for a session
 

@@ -206,7 +206,7 @@ def test_a_follow_up_is_seen_by_cursors_beyond_it(store: PostgresStore, other: P
 
 
 @pytest.mark.usefixtures("only_arrivals")
-def test_a_job_behind_a_gate_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
+def test_a_job_in_a_lane_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
     [held] = put(other, task="u", priority=90)
     go_past(store, QueueClaim(DEFAULT, 5, None, frozenset(["task:t"])))
 
@@ -331,7 +331,7 @@ def test_an_arrival_that_another_class_goes_before_is_not_forgotten(
     [urgent] = put(other, priority=50)
     [old] = put(other, priority=100)
 
-    # From behind a gate, from the order of the arrivals, and all the others.
+    # From a lane, from the order of the arrivals, and all the others.
     assert [claimed(store) for _ in range(3)] == [[old], [held], [urgent]]
     assert len(claimed(store, 10)) == 5
 
@@ -371,7 +371,7 @@ def test_workers_with_cursors_of_their_own_find_every_overtaker_once(engine: Pos
 
 
 @pytest.mark.usefixtures("only_arrivals")
-@pytest.mark.parametrize("known", [None, ()], ids=["short way", "long way"])
+@pytest.mark.parametrize("known", [None, ()], ids=["fast path", "slow path"])
 def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine, known: tuple[()] | None
 ) -> None:

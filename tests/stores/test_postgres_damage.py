@@ -98,7 +98,7 @@ def test_options_that_cannot_be_read_are_shown_as_such_and_stop_no_worker(
 
 @pytest.mark.shows("R-SER-20")
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"text": "\xff"}'])
-def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
+def test_damaged_progress_and_words_of_workers_are_shown_and_hide_nothing(
     store: PostgresStore, engine: PostgresEngine, body: bytes
 ) -> None:
     job_id = put(store)

@@ -1,4 +1,5 @@
-"""Shares on PostgreSQL: a job is never left behind in the lane of a fairness key that no claim looks at."""
+"""Fairness keys on PostgreSQL: a job is never left behind in the lane of a fairness key that no claim looks
+at."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def test_a_prune_next_to_a_claim_does_not_take_the_record_that_a_job_has_come(
     assert [job.id for job in claim(store)] == [receipt.id for receipt in came]
 
 
-def test_a_prune_forgets_shares_that_have_nothing_to_run(
+def test_a_prune_forgets_fairness_keys_that_have_nothing_to_run(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     store.insert([of_share("a")])
@@ -89,7 +90,7 @@ def test_a_job_with_an_unknown_fairness_key_is_found_by_a_check(
     assert "fairness key" in str(problem)
 
 
-def test_a_claim_that_holds_the_lock_of_shares_waits_for_no_row_of_a_job(
+def test_a_claim_that_holds_the_lock_of_fairness_keys_waits_for_no_row_of_a_job(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     """A transaction may hold the row of a job, and wait for one of a job that a claim behind this one

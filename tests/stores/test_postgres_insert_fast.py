@@ -113,7 +113,7 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
         ([new_job(queue=QueueName("unknown"))], True),
     ],
 )
-def test_only_jobs_with_nothing_special_go_the_short_way(
+def test_only_jobs_with_nothing_special_take_the_fast_path(
     store: PostgresStore, jobs: list[NewJob], is_long: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert goes_the_long_way(store, jobs, monkeypatch) is is_long

@@ -126,7 +126,7 @@ def test_a_limit_of_all_or_of_the_queue_makes_the_claim_shorter_in_the_same_trip
 
 
 @pytest.mark.parametrize("scope", [TENANT, task_scope("send")])
-def test_a_job_that_finds_its_limit_full_goes_behind_the_gate_and_comes_back(
+def test_a_job_that_finds_its_limit_full_goes_in_the_lane_and_comes_back(
     engine: PostgresEngine, store: PostgresStore, scope: str
 ) -> None:
     limited(store, Limit(scope=scope, concurrency=1))
@@ -244,7 +244,7 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first(
     assert [job.id for job in exchanged(store, jobs, room=2)] == [passed]
 
 
-def test_a_gate_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
+def test_a_lane_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=1))

@@ -178,8 +178,8 @@ THROUGH_ALL: Final = {
     "partition_history_remove": "when a day is dropped whole",
     "lane_counts": "when an operator asks what waits in lanes",
     "leases_of": "after an answer was lost",
-    "fairness_try_lock": "as many as shares have jobs that wait, when a maintenance task comes by",
-    "fairness_keys_prune": "as many as shares have jobs that wait, when a maintenance task comes by",
+    "fairness_try_lock": "as many as fairness keys have jobs that wait, when a maintenance task comes by",
+    "fairness_keys_prune": "as many as fairness keys have jobs that wait, when a maintenance task comes by",
     "search": "up to the end that search_window has found",
 }
 KNOWLEDGE: Final = ("fresh", "missing", "when empty", "emptied")

@@ -1,4 +1,4 @@
-"""Parents of a join that end by the common exchange tell it so in the transaction that ends them."""
+"""Parents of a join that end by the common settle-and-claim tell it so in the transaction that ends them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def engine(clock: ManualClock, patient_locks: object) -> Iterator[PostgresEngine
 
 @pytest.fixture
 def store(engine: PostgresEngine) -> Iterator[PostgresStore]:
-    """A handle that expects dependants of what it ends: its last exchange had some."""
+    """A handle that expects dependants of what it ends: its last settle-and-claim had some."""
     store = engine.store()
     put(store, new_job(), new_job(depends_on=dependencies_of([1])))
     for _ in range(2):
@@ -63,7 +63,7 @@ def put_join(store: PostgresStore, parents: int, **changes: Any) -> tuple[list[J
 
 
 def end(store: PostgresStore, jobs: Sequence[Job]) -> SettleAndClaimResult:
-    """End jobs by the common exchange."""
+    """End jobs by the common settle-and-claim."""
     return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [QueueClaim(DEFAULT, 0)], 0)
 
 
@@ -105,7 +105,7 @@ def test_parents_of_a_join_that_waits_for_more_put_nothing_on_the_list(
         end(store, jobs[2:5])
 
     assert (lines_ever(engine), unmet(engine), states(engine, join)) == (before, 1, [BLOCKED])
-    monkeypatch.setattr("forebay.stores.postgres.store.settle_and_claim", never)  # the long way
+    monkeypatch.setattr("forebay.stores.postgres.store.settle_and_claim", never)  # the slow path
     end(store, jobs[5:])
     assert lines_ever(engine) == before + 1
     assert [job.id for job in claim(store, 9)] == [join]

@@ -1,4 +1,5 @@
-"""The common exchange is one statement; whatever is special about one is found and goes the long way."""
+"""The common settle-and-claim is one statement; whatever is special about one is found and takes the slow
+path."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def claimed_one(store: PostgresStore) -> list[Job]:
 
 
 def never(*_: object, **__: object) -> None:
-    raise AssertionError("the long way was taken")
+    raise AssertionError("the slow path was taken")
 
 
 def counts(engine: PostgresEngine) -> Counts:
@@ -80,7 +81,7 @@ def counts(engine: PostgresEngine) -> Counts:
 
 
 @pytest.mark.shows("R-STORE-25")
-def test_the_common_exchange_does_all_that_it_has_to_in_one_statement(
+def test_the_common_settle_and_claim_does_all_that_it_has_to_in_one_statement(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = put(store, 2) + put(store, unique_key="k")
@@ -125,7 +126,7 @@ def test_several_queues_are_asked_one_after_the_other_for_the_room_that_is_left(
 
 @pytest.mark.parametrize("special", QUEUES)
 @pytest.mark.parametrize("room", [9, 1])
-def test_a_queue_in_which_something_is_due_goes_the_long_way_with_those_after_it(
+def test_a_queue_in_which_something_is_due_takes_the_slow_path_with_those_after_it(
     store: PostgresStore, engine: PostgresEngine, clock: ManualClock, special: QueueName, room: int
 ) -> None:
     jobs = claimed_one(store)
@@ -145,7 +146,7 @@ def test_a_queue_in_which_something_is_due_goes_the_long_way_with_those_after_it
     assert set(again.settled) == {job.id for job in answer.jobs}
 
 
-def test_a_wish_to_cancel_is_told_and_not_for_what_is_just_settled(
+def test_a_cancel_request_is_told_and_not_for_what_is_just_settled(
     store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, 3)
@@ -172,7 +173,7 @@ def test_a_settlement_that_is_refused_stops_no_other_and_no_claim(
     assert len(answer.jobs) == 1
 
 
-def test_a_job_for_others_goes_behind_its_gate_and_the_last_one_is_settled(store: PostgresStore) -> None:
+def test_a_job_for_others_goes_in_its_lane_and_the_last_one_is_settled(store: PostgresStore) -> None:
     put(store)
     jobs = claim(store)
     put(store, task="u")
@@ -314,7 +315,7 @@ def test_who_waits_for_a_lease_holds_no_job_that_others_could_have(
 
 
 @pytest.mark.shows("R-LEASE-03")
-def test_an_exchange_whose_connection_is_cut_before_its_commit_has_done_nothing(
+def test_a_settle_and_claim_whose_connection_is_cut_before_its_commit_has_done_nothing(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine
 ) -> None:
     put(store, unique_key="k")

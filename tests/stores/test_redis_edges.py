@@ -344,13 +344,13 @@ def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_be
     job = start(store)
     real = store._settler.run
 
-    def exchange(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> SettleAndClaimResult:
+    def settle_and_claim(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> SettleAndClaimResult:
         if not ends:
             raise StoreError("the second half of the call")
         return real(worker, ends, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._settler, "run", exchange)
+        patched.setattr(store._settler, "run", settle_and_claim)
         answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT_QUEUE, 5)], 5)
 
     assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])

@@ -59,7 +59,7 @@ def headers_key(engine: Any) -> str:
 
 
 def commands(admin: driver.Redis, store: Store, jobs: int) -> dict[str, int]:
-    """How often which command is called by an exchange that settles and claims so many."""
+    """How often which command is called by a settle-and-claim that settles and claims so many."""
     store.insert([new_job()] * 2 * jobs)
     ended = [complete(job) for job in claim(store, jobs)]
     admin.config_resetstat()
@@ -70,11 +70,15 @@ def commands(admin: driver.Redis, store: Store, jobs: int) -> dict[str, int]:
 
 
 @pytest.mark.shows("R-STORE-44")
-def test_an_exchange_of_many_takes_as_many_commands_as_one_of_few(store: Store, admin: driver.Redis) -> None:
+def test_a_settle_and_claim_of_many_takes_as_many_commands_as_one_of_few(
+    store: Store, admin: driver.Redis
+) -> None:
     assert commands(admin, store, MAX_PER_CALL) == commands(admin, store, 2)
 
 
-def test_a_large_exchange_is_answered_as_one(engine: Engine, store: Store, admin: driver.Redis) -> None:
+def test_a_large_settle_and_claim_is_answered_as_one(
+    engine: Engine, store: Store, admin: driver.Redis
+) -> None:
     store.insert([new_job()] * 2 * MANY)
     first = claim(store, MANY)
     lost = first[MAX_PER_CALL + 7]
@@ -188,18 +192,18 @@ def test_jobs_of_all_kinds_come_in_their_order(engine: Engine, store: Store, clo
 
 def test_a_plain_end_is_fenced(engine: Engine, store: Store, clock: ManualClock) -> None:
     store.insert([new_job()] * 3)
-    swept, wished, mine = claim(store, 3)
+    swept, specified, mine = claim(store, 3)
     clock.advance(ms=DAY)
     store.sweep(OTHER_WORKER, limit=1)
-    store.cancel([wished.id], "not wanted")
+    store.cancel([specified.id], "not wanted")
 
-    answer = store.settle_and_claim(WORKER, [complete(job) for job in (swept, wished, mine)])
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in (swept, specified, mine)])
     unheld = store.settle_and_claim(OTHER_WORKER, [complete(mine)])
 
     assert [(refusal.lease.job_id, refusal.reason) for refusal in answer.refused] == [
         (swept.id, "other worker")
     ]
-    assert answer.settled == (wished.id, mine.id)
+    assert answer.settled == (specified.id, mine.id)
     assert [refusal.reason for refusal in unheld.refused] == ["other state"]
     assert store.settle_and_claim(WORKER, [complete(mine)]).repeated == (mine.id,)
     assert problems(engine) == ()

@@ -317,7 +317,7 @@ def test_a_job_whose_record_is_gone_delays_no_other_job(
     assert [one.id for one in claim(store, 5)] == [third.id]
 
 
-def test_a_share_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
+def test_a_fairness_key_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
     [gone, other] = store.insert([new_job(limit_keys={"fairness": share}) for share in "ab"])
     assert gone.id is not None
     admin.hdel("{forebay}:headers", gone.id)

@@ -221,7 +221,7 @@ def test_leases_of_a_worker_are_looked_for_among_running_jobs_only(
     assert line == "SCAN forebay_jobs USING INDEX forebay_jobs_lease"
 
 
-def test_wishes_to_cancel_have_an_index_of_their_own(database: sqlite3.Connection) -> None:
+def test_requests_to_cancel_have_an_index_of_their_own(database: sqlite3.Connection) -> None:
     assert "SEARCH forebay_jobs USING INDEX forebay_jobs_cancel (worker=?)" in plan(
         database, "pending_cancels"
     )

@@ -72,16 +72,16 @@ def test_a_wakeup_counts_once() -> None:
     assert monotonic() - began >= 0.05
 
 
-def test_wishes_to_cancel_wake_the_coordinator_and_come_once() -> None:
+def test_requests_to_cancel_wake_the_coordinator_and_come_once() -> None:
     inbox = Inbox()
-    wish = PendingCancel(JobId("1"), "no need")
+    cancel = PendingCancel(JobId("1"), "no need")
     began = monotonic()
 
-    inbox.add_cancels([wish])
+    inbox.add_cancels([cancel])
     inbox.wait(1_000.0)
 
     assert monotonic() - began < DEADLINE
-    assert inbox.take_cancels() == [wish]
+    assert inbox.take_cancels() == [cancel]
     assert inbox.take_cancels() == []
 
 

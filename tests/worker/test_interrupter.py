@@ -1,4 +1,4 @@
-"""What makes running jobs stop: time, wishes to cancel, and the end of the worker."""
+"""What makes running jobs stop: time, cancel requests, and the end of the worker."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_worker_whose_slots_are_all_taken_asks_at_most_once_a_second(rig: Rig)
     assert len(watched.calls) <= 4
 
 
-def test_a_wish_from_the_renewal_is_heeded_in_the_next_turn(rig: Rig) -> None:
+def test_a_request_from_the_renewal_is_heeded_in_the_next_turn(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=1)
     one = running(rig, coordinator)

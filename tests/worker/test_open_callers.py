@@ -257,7 +257,7 @@ def test_a_transaction_is_known_to_the_worker_before_the_statement_that_complete
     with app.run_worker(threads=2):
         job = serve.enqueue()
         assert has_ended.wait(PATIENCE)
-        # Settled with others, it would hold up their exchange.
+        # Settled with others, it would hold up their settle-and-claim.
         work.enqueue().wait(PATIENCE)
         before = job.refresh().state
         opened[0].commit()

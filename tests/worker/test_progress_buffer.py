@@ -245,7 +245,7 @@ def test_a_step_after_the_end_of_its_attempt_is_refused(rig: Rig) -> None:
     assert pending.refusal is not None
 
 
-def test_a_note_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
+def test_a_progress_update_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
     coordinator = rig.coordinator(threads=1)
     [job_id] = rig.insert()
     coordinator.tick()
@@ -458,7 +458,7 @@ def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> N
     rig.threads.finish(one)
     coordinator.tick()
     asked = len(held.calls)
-    coordinator.tick()  # they wait for their settlement: no other exchange fails because of them
+    coordinator.tick()  # they wait for their settlement: no other settle-and-claim fails because of them
     calls = len(held.calls) - asked
     before = rig.job(job_id).state
     held.leases = set()

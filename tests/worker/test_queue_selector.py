@@ -24,7 +24,7 @@ CALLS: ExecutorKinds = frozenset([ExecutorKind.CALLS])
 COROUTINES: ExecutorKinds = frozenset([ExecutorKind.COROUTINES])
 
 
-GATES = frozenset(["task:known"])
+LANES = frozenset(["task:known"])
 
 
 def asking(
@@ -44,7 +44,7 @@ def asking_by(
     return QueueSelector(
         queue_weights,
         lambda queue: lanes.get(queue, CALLS),
-        lambda: GATES,
+        lambda: LANES,
         slots,
         prefetch or PrefetchPolicy(),
         clock,
@@ -72,7 +72,7 @@ def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> Non
 
     wants, room = asking(slots, clock, mail=CALLS).next_claims([])
 
-    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=GATES)], 1)
+    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=LANES)], 1)
 
 
 def test_what_is_about_to_end_counts_as_free(clock: ManualClock) -> None:
@@ -214,12 +214,12 @@ def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock
     assert (first, full, again) == (["mixed"], ([], 0), ["reports"])
 
 
-def test_a_worker_says_which_gates_it_may_pass(clock: ManualClock) -> None:
+def test_a_worker_says_which_lanes_it_may_serve(clock: ManualClock) -> None:
     wants, _ = asking(
         Slots(2), clock, a=frozenset([ExecutorKind.CALLS]), b=frozenset([ExecutorKind.CALLS])
     ).next_claims(())
 
-    assert [want.lanes for want in wants] == [GATES, GATES]
+    assert [want.lanes for want in wants] == [LANES, LANES]
 
 
 # ------------------------------------------------------------------ weights, strictness and pauses

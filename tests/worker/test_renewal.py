@@ -151,7 +151,7 @@ def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: 
     assert one.renew_at > clock.monotonic()
 
 
-def test_wishes_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
+def test_requests_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
     one = kept.hold(store)
     store.cancel([one.job.id], "no need")
     clock.advance(seconds=10)

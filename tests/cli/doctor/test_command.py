@@ -162,24 +162,24 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "said"),
+    ("lane", "said"),
     [
         ("payload:3", "1 job waits for a worker that reads payloads of version 3"),
         ("requires:blobs", "1 job waits for a worker that has the blob store"),
         ("requires:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
     ],
 )
-def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> None:
-    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=gate, jobs=1)])
+def test_what_a_worker_lacks_is_said_in_plain_words(lane: str, said: str) -> None:
+    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=lane, jobs=1)])
 
     assert finding.message == said
     assert finding.todo.endswith("; or cancel the jobs")
 
 
 def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:
-    gates = ["fairness:acme", "limit:key:tenant:acme"]
+    lanes = ["fairness:acme", "limit:key:tenant:acme"]
 
-    assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=gate, jobs=3) for gate in gates)) == []
+    assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=lane, jobs=3) for lane in lanes)) == []
 
 
 def test_a_store_that_is_not_there_is_said_by_the_doctor_too() -> None:

@@ -725,10 +725,10 @@ def test_the_archive_can_be_read_by_day_and_by_function(
     assert queue.get_archive(limit=1) == lines[:1]
 
 
-@pytest.mark.parametrize("wish", [{"day": "yesterday"}, {"day": "2027-1-5"}, {"limit": 0}])
-def test_a_wish_for_the_archive_that_makes_no_sense_is_refused(idle: TaskQueue, wish: Any) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wish))):
-        idle.get_archive(**wish)
+@pytest.mark.parametrize("spec", [{"day": "yesterday"}, {"day": "2027-1-5"}, {"limit": 0}])
+def test_a_request_for_the_archive_that_makes_no_sense_is_refused(idle: TaskQueue, spec: Any) -> None:
+    with pytest.raises(ConfigError, match=next(iter(spec))):
+        idle.get_archive(**spec)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon"])

@@ -64,7 +64,7 @@ def claim_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
 
 
 def work_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
-    """Claim and complete in one exchange after the other."""
+    """Claim and complete in one settle-and-claim after the other."""
     done: list[JobId] = []
     answer = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n)], room=n)
     while answer.jobs:

@@ -1,4 +1,4 @@
-"""Fair shares under limits: jobs that a full limit holds up are still served by the turns of their shares."""
+"""Fairness keys under limits: jobs that a full limit holds up are still served by their virtual times."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ KEY = Limit(scope=key_scope("host"), concurrency=1)
 limits = pytest.mark.parametrize("limit", [TASK, KEY], ids=["task", "key"])
 
 
-def jobs_of(share: str, jobs: int, **changes: Any) -> list[NewJob]:
+def jobs_of(key: str, jobs: int, **changes: Any) -> list[NewJob]:
     """Jobs that both limits are for."""
-    keys = {"host": "a.example"} | ({"fairness": share} if share else {})
+    keys = {"host": "a.example"} | ({"fairness": key} if key else {})
     return [new_job(**{"task": "send", "limit_keys": keys} | changes) for _ in range(jobs)]
 
 
@@ -36,7 +36,7 @@ def share_in(job: Job) -> str:
 
 
 def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> Iterator[str]:
-    """End the running jobs and claim again, so often; the shares of the claimed jobs."""
+    """End the running jobs and claim again, so often; the fairness keys of the claimed jobs."""
     for _ in range(rounds):
         want = QueueClaim(DEFAULT, most)
         running = store.settle_and_claim(
@@ -47,7 +47,9 @@ def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> 
 
 @limits
 @pytest.mark.shows("R-PRI-36")
-def test_jobs_behind_a_full_limit_are_served_by_the_turns_of_their_shares(store: Store, limit: Limit) -> None:
+def test_jobs_behind_a_full_limit_are_served_by_the_turns_of_their_fairness_keys(
+    store: Store, limit: Limit
+) -> None:
     store.save_limit(limit)
     store.insert(jobs_of("acme", 60))
     running = claim(store, 8)
@@ -60,7 +62,7 @@ def test_jobs_behind_a_full_limit_are_served_by_the_turns_of_their_shares(store:
 
 
 @limits
-def test_a_share_that_comes_later_does_not_wait_for_a_backlog_behind_the_limit(
+def test_a_fairness_key_that_comes_later_does_not_wait_for_a_backlog_behind_the_limit(
     store: Store, reader: Reader, limit: Limit
 ) -> None:
     store.save_limit(limit)
@@ -86,7 +88,9 @@ def test_weights_count_behind_a_full_limit(store: Store, limit: Limit) -> None:
 
 
 @limits
-def test_a_share_that_keeps_inserting_does_not_take_the_places_of_another(store: Store, limit: Limit) -> None:
+def test_a_fairness_key_that_keeps_inserting_does_not_take_the_places_of_another(
+    store: Store, limit: Limit
+) -> None:
     store.save_limit(limit)
     store.insert([*jobs_of("acme", 4), *jobs_of("small", 10)])
     running: Sequence[Job] = claim(store, 8)
@@ -101,7 +105,7 @@ def test_a_share_that_keeps_inserting_does_not_take_the_places_of_another(store:
     assert 5 <= order.count("small") <= 7, order
 
 
-def test_a_share_behind_a_limit_takes_turns_with_shares_that_have_none(store: Store) -> None:
+def test_a_fairness_key_behind_a_limit_takes_turns_with_fairness_keys_that_have_none(store: Store) -> None:
     store.save_limit(Limit(scope=TASK.scope, concurrency=2))
     store.insert([*jobs_of("limited", 30), *jobs_of("free", 30, task="other")])
     running = claim(store, 2)
@@ -113,7 +117,7 @@ def test_a_share_behind_a_limit_takes_turns_with_shares_that_have_none(store: St
 
 
 @limits
-def test_every_job_behind_a_limit_runs_however_shares_are_mixed(store: Store, limit: Limit) -> None:
+def test_every_job_behind_a_limit_runs_however_fairness_keys_are_mixed(store: Store, limit: Limit) -> None:
     store.save_limit(limit)
     store.insert([*jobs_of("a", 7), *jobs_of("", 5), *jobs_of("b", 2), *jobs_of("c", 1)])
 
@@ -125,7 +129,7 @@ def test_every_job_behind_a_limit_runs_however_shares_are_mixed(store: Store, li
 
 
 @limits
-def test_jobs_of_shares_come_back_when_the_limit_is_removed(
+def test_jobs_of_fairness_keys_come_back_when_the_limit_is_removed(
     store: Store, reader: Reader, limit: Limit
 ) -> None:
     store.save_limit(limit)
@@ -139,7 +143,7 @@ def test_jobs_of_shares_come_back_when_the_limit_is_removed(
     assert reader.lanes() == []
 
 
-def test_a_rate_gives_its_tokens_by_the_turns_of_shares(store: Store, clock: ManualClock) -> None:
+def test_a_rate_gives_its_tokens_by_the_turns_of_fairness_keys(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TASK.scope, rate=1, burst=1))
     store.insert(jobs_of("acme", 20))
     assert len(claim(store, 8)) == 1
@@ -154,7 +158,7 @@ def test_a_rate_gives_its_tokens_by_the_turns_of_shares(store: Store, clock: Man
     assert (len(order), order.count("small")) == (10, 4)
 
 
-def test_cancelled_jobs_of_a_share_leave_its_place_behind_the_limit_to_others(store: Store) -> None:
+def test_cancelled_jobs_of_a_fairness_key_leave_its_place_behind_the_limit_to_others(store: Store) -> None:
     store.save_limit(TASK)
     [running] = [put(store, task="send", limit_keys={"fairness": "a"})]
     gone = [put(store, task="send", limit_keys={"fairness": "b"}) for _ in range(3)]

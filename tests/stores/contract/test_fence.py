@@ -342,7 +342,7 @@ def test_the_same_settlement_is_known_again_after_its_time_to_wait_is_over(
 
 
 @pytest.mark.parametrize("outcome", [Failed(BOOM, 5), Snoozed(5), Interrupted()])
-def test_the_same_settlement_is_known_again_where_a_wish_has_cancelled_the_job(
+def test_the_same_settlement_is_known_again_where_a_request_has_cancelled_the_job(
     store: Store, reader: Reader, outcome: Outcome
 ) -> None:
     job = started(store)
@@ -356,7 +356,7 @@ def test_the_same_settlement_is_known_again_where_a_wish_has_cancelled_the_job(
     assert look(reader, job.id).state is JobState.CANCELLED
 
 
-def test_a_settlement_given_twice_in_one_exchange_is_done_once(store: Store, reader: Reader) -> None:
+def test_a_settlement_given_twice_in_one_settle_and_claim_is_done_once(store: Store, reader: Reader) -> None:
     job = started(store)
     end = ended(job, Failed(BOOM, 5))
 

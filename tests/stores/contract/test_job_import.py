@@ -106,9 +106,9 @@ def shown(whole: JobExport) -> dict[str, Any]:
 
 
 def lived(store: Store, clock: ManualClock, **changes: Any) -> Job:
-    """A job that has failed once, with notes, and runs again."""
+    """A job that has failed once, with progress, and runs again."""
     job = started(store, **changes)
-    note = ProgressUpdate(
+    update = ProgressUpdate(
         lease=lease(job),
         progress=Progress(done=1, total=2, message="half"),
         lines=(
@@ -117,7 +117,7 @@ def lived(store: Store, clock: ManualClock, **changes: Any) -> Job:
         ),
         steps=(StepResult(name="b", result=b"\x00\xff"), StepResult(name="a", result=b"2")),
     )
-    store.settle_and_claim(W1, updates=[note])
+    store.settle_and_claim(W1, updates=[update])
     settle(store, job, Failed(BOOM, 0))
     clock.advance(ms=10)
     return start(store, queue=job.queue)
@@ -361,7 +361,9 @@ def test_a_sequence_keeps_its_order(
     assert states(reader, ids[1:]) == [JobState.PENDING, JobState.BLOCKED]
 
 
-def test_a_share_has_its_turn(old_store: Store, old_reader: Reader, store: Store, reader: Reader) -> None:
+def test_a_fairness_key_has_its_turn(
+    old_store: Store, old_reader: Reader, store: Store, reader: Reader
+) -> None:
     of_a = [put(old_store, limit_keys={FAIRNESS: "a"}) for _ in range(3)]
     of_b = put(old_store, limit_keys={FAIRNESS: "b"})
 

@@ -38,9 +38,9 @@ KNOWS_A = lanes_for_program(["a"], 1)
 KNOWS_B = lanes_for_program(["b"], 1)
 
 
-def take(store: Store, n: int, gates: frozenset[str] | None, worker: WorkerId = W1) -> list[Job]:
-    """What a claim for a worker that passes these gates gives."""
-    return list(store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n, lanes=gates)], room=n).jobs)
+def take(store: Store, n: int, lanes: frozenset[str] | None, worker: WorkerId = W1) -> list[Job]:
+    """What a claim for a worker that serves these lanes gives."""
+    return list(store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n, lanes=lanes)], room=n).jobs)
 
 
 def tasks(jobs: list[Job]) -> list[str]:
@@ -59,7 +59,7 @@ def test_a_worker_gets_only_jobs_of_tasks_it_knows(store: Store, reader: Reader)
     assert counts_of(reader) == Counts(pending=2, running=3)
 
 
-def test_a_job_that_is_held_is_shown_with_its_gate_and_has_lost_nothing(store: Store, reader: Reader) -> None:
+def test_a_job_that_is_held_is_shown_with_its_lane_and_has_lost_nothing(store: Store, reader: Reader) -> None:
     job_id = put(store, task="b", priority=7)
 
     take(store, 1, KNOWS_A)
@@ -88,7 +88,7 @@ def test_a_job_says_when_it_was_held(store: Store, reader: Reader, clock: Manual
     assert (job.created_at, job.ready_at, job.updated_at) == (T0, T0, T0 + HOUR)
 
 
-def test_held_jobs_are_counted_by_queue_and_gate(store: Store, reader: Reader) -> None:
+def test_held_jobs_are_counted_by_queue_and_lane(store: Store, reader: Reader) -> None:
     store.insert([new_job(task=task, queue=queue) for task in "abb" for queue in (MAIL, DEFAULT)])
     store.settle_and_claim(
         W1,
@@ -116,7 +116,7 @@ def test_a_worker_that_knows_the_task_gets_parked_jobs_in_their_order(store: Sto
     assert reader.lanes() == []
 
 
-def test_room_is_shared_by_gates_and_order(store: Store) -> None:
+def test_room_is_shared_by_lanes_and_order(store: Store) -> None:
     ids = [put(store, task=task) for task in ("b", "c")]
     take(store, 5, KNOWS_A)
     ids.append(put(store, task="b"))
@@ -152,7 +152,7 @@ def test_a_claim_of_one_steps_over_many(store: Store) -> None:
     assert [job.id for job in take(store, 1, KNOWS_A)] == [known]
 
 
-def test_an_attempt_can_end_behind_a_gate_without_a_failure(store: Store, reader: Reader) -> None:
+def test_an_attempt_can_end_in_a_lane_without_a_failure(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
 
     settle(store, job, Parked(payload_lane(2), "made for version 2"))
@@ -172,7 +172,7 @@ def test_an_attempt_can_end_behind_a_gate_without_a_failure(store: Store, reader
     assert [each.attempt for each in take(store, 1, lanes_for_program(["a"], 2))] == [2]
 
 
-def test_ending_behind_a_gate_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
+def test_ending_in_a_lane_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
 
     answer = store.settle_and_claim(W2, [ended(job, Parked("payload:2"))])
@@ -181,7 +181,7 @@ def test_ending_behind_a_gate_is_guarded_like_every_end(store: Store, reader: Re
     assert gate_of(reader, job.id) is None
 
 
-def test_a_job_with_a_wish_to_be_cancelled_is_not_held(store: Store, reader: Reader) -> None:
+def test_a_job_with_a_request_to_be_cancelled_is_not_held(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
     store.cancel([job.id], "not needed")
 
@@ -249,8 +249,8 @@ def test_a_paused_queue_holds_nothing_and_gives_nothing(store: Store, reader: Re
     assert [gate_of(reader, held), gate_of(reader, other)] == [task_lane("b"), None]
 
 
-def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: Store) -> None:
-    """No gate goes before another one, so that nothing behind one of them waits for ever."""
+def test_jobs_in_several_lanes_and_in_the_order_come_by_their_rank(store: Store) -> None:
+    """No lane goes before another one, so that nothing behind one of them waits for ever."""
     first = [put(store, task=task, priority=priority) for task, priority in (("c", 9), ("b", 0), ("b", 3))]
     take(store, 9, KNOWS_A)
     rest = [put(store, task=task, priority=priority) for task, priority in (("c", 5), ("b", 7))]
@@ -261,7 +261,7 @@ def test_jobs_behind_several_gates_and_in_the_order_come_by_their_rank(store: St
     assert claimed == [first[0], rest[1], rest[0], first[2], first[1]]
 
 
-def test_a_gate_is_found_among_many(store: Store) -> None:
+def test_a_lane_is_found_among_many(store: Store) -> None:
     store.insert([new_job(task=f"t{n:04}") for n in range(300)] + [new_job(task="z")])
     while take(store, 100, lanes_for_program(["y"], 1)):
         raise AssertionError("no worker knows these tasks")
@@ -269,7 +269,7 @@ def test_a_gate_is_found_among_many(store: Store) -> None:
     assert tasks(take(store, 10, lanes_for_program(["z", "y"], 1))) == ["z"]
 
 
-def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes_to_its_tasks_gate(
+def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes_to_its_tasks_lane(
     store: Store, reader: Reader
 ) -> None:
     job = started(store, task="a")
@@ -284,7 +284,7 @@ def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes
 def test_held_jobs_of_both_classes_are_claimed_by_lead(
     store: Store, clock: ManualClock, capped: bool
 ) -> None:
-    """A job that waits behind its gate until its age earns nothing more is still found in its turn."""
+    """A job that waits in its lane until its age earns nothing more is still found in its turn."""
     old = put(store, task="b")
     take(store, 1, KNOWS_A)
     if capped:

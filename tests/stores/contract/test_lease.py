@@ -1,4 +1,4 @@
-"""Leases: renewal, its limits, wishes to cancel, and leases whose answer was lost."""
+"""Leases: renewal, its limits, cancel requests, and leases whose answer was lost."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ def test_a_lease_can_be_renewed_and_settled_whatever_becomes_of_its_queue(
 # Wishes to cancel.
 
 
-def test_a_wish_to_cancel_comes_with_every_renewal_until_it_is_settled(store: Store) -> None:
+def test_a_cancel_request_comes_with_every_renewal_until_it_is_settled(store: Store) -> None:
     job = started(store)
     store.cancel([job.id], "too late")
 
@@ -277,7 +277,7 @@ def test_a_wish_to_cancel_comes_with_every_renewal_until_it_is_settled(store: St
     assert third.cancels == ()
 
 
-def test_a_wish_to_cancel_comes_with_every_exchange_until_it_is_settled(store: Store) -> None:
+def test_a_cancel_request_comes_with_every_settle_and_claim_until_it_is_settled(store: Store) -> None:
     job = started(store)
     store.cancel([job.id], "too late")
 
@@ -289,7 +289,7 @@ def test_a_wish_to_cancel_comes_with_every_exchange_until_it_is_settled(store: S
     assert third.cancels == ()
 
 
-def test_wishes_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Store) -> None:
+def test_requests_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Store) -> None:
     mine, theirs = started(store, W1), started(store, W2)
     store.cancel([mine.id, theirs.id], "stop")
 
@@ -297,7 +297,7 @@ def test_wishes_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Stor
     assert store.renew(W2, []).cancels == (PendingCancel(theirs.id, "stop"),)
 
 
-def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
+def test_requests_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
     jobs = [started(store) for _ in range(3)]
 
     store.cancel([jobs[1].id, jobs[2].id, jobs[0].id], "stop")

@@ -142,7 +142,7 @@ def test_a_job_that_is_ended_by_force_frees_its_place(store: Store) -> None:
     assert len(claimed(store, 1)) == 1
 
 
-def test_a_job_that_is_ended_by_force_opens_the_gate_to_its_place(store: Store, other_store: Store) -> None:
+def test_a_job_that_is_ended_by_force_opens_the_lane_to_its_place(store: Store, other_store: Store) -> None:
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     ids = put_many(store, 2, limit_keys={"tenant": "a"})
     running = start(store)
@@ -513,7 +513,7 @@ def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store)
     assert next_job.id == late[0]
 
 
-def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_any_worker(
+def test_an_end_in_one_settle_and_claim_is_seen_by_the_next_claim_of_any_worker(
     store: Store, other_store: Store
 ) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
@@ -526,7 +526,7 @@ def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_any_worker(
     assert [one.id for one in taken(other_store, 3, W2)] == [ids[1]]
 
 
-def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> None:
+def test_a_lease_that_ends_opens_the_lane(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     ids = keyed(store, "a", 3)
     answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3)
@@ -537,7 +537,7 @@ def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> N
     assert [one.id for one in taken(store, 3, W2)] == [ids[1]]
 
 
-def test_a_rate_by_key_opens_its_gates_with_the_time(store: Store, clock: ManualClock) -> None:
+def test_a_rate_by_key_opens_its_lanes_with_the_time(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TENANT, rate=1, burst=2))
     keyed(store, "a", 5)
     keyed(store, "b", 1)
@@ -670,7 +670,7 @@ def drop(store: Store) -> None:
 
 
 @pytest.mark.parametrize("close", [fill, pause, drop])
-def test_an_open_gate_of_a_queue_that_gives_nothing_keeps_no_worker_busy(
+def test_an_open_lane_of_a_queue_that_gives_nothing_keeps_no_worker_busy(
     store: Store, close: Callable[[Store], None]
 ) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))

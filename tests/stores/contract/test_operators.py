@@ -108,7 +108,7 @@ def test_a_running_job_is_asked_to_stop_and_runs_on(store: Store, reader: Reader
     ]
 
 
-def test_the_first_wish_to_cancel_stands(store: Store, reader: Reader) -> None:
+def test_the_first_cancel_request_stands(store: Store, reader: Reader) -> None:
     job = started(store)
     store.cancel([job.id], "first")
 

@@ -90,9 +90,9 @@ def test_a_job_has_to_fit_under_the_rate_of_its_queue_and_that_of_its_client(sto
 
     theirs = refused(store, client="web")
     put(store, queue=MAIL, client="shop")
-    everybodys = refused(store, client="shop")
+    shared = refused(store, client="shop")
 
-    assert (theirs.client, everybodys.client) == ("web", None)
+    assert (theirs.client, shared.client) == ("web", None)
 
 
 def test_a_whole_batch_takes_all_its_tokens_or_none(store: Store, reader: Reader, clock: ManualClock) -> None:

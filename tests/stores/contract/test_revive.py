@@ -164,7 +164,7 @@ def test_a_revived_job_keeps_its_seq_and_goes_behind_the_jobs_that_wait(
     assert claimed(store, 2) == [waiting, revived]
 
 
-def test_a_revived_job_is_rid_of_the_wish_to_cancel_it(store: Store, reader: Reader) -> None:
+def test_a_revived_job_is_rid_of_the_request_to_cancel_it(store: Store, reader: Reader) -> None:
     job = started(store)
     store.cancel([job.id], "stop")
     settle(store, job, Discarded(BOOM))

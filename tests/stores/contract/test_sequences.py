@@ -83,7 +83,7 @@ def test_jobs_of_a_sequence_run_one_at_a_time_in_the_order_of_acceptance(
     assert run_all(store) == [second, third]
 
 
-def test_the_next_job_is_claimed_in_the_exchange_that_ends_the_one_before(store: Store) -> None:
+def test_the_next_job_is_claimed_in_the_settle_and_claim_that_ends_the_one_before(store: Store) -> None:
     ids = put_many(store, 3, sequence="s")
     [job] = claim(store, 10)
 

@@ -141,7 +141,9 @@ def test_a_moved_job_has_its_place_by_its_age_and_the_scoring_of_its_new_queue(
     assert claimed(store, 2, queue=MAIL) == [old, young]
 
 
-def test_a_job_of_a_share_waits_for_the_turn_of_its_share_in_its_new_queue(store: Store) -> None:
+def test_a_job_of_a_fairness_key_waits_for_the_turn_of_its_fairness_key_in_its_new_queue(
+    store: Store,
+) -> None:
     ids = [put(store, limit_keys={FAIRNESS: "acme"}) for _ in range(3)]
     other = put(store, queue=MAIL, limit_keys={FAIRNESS: "zeta"})
 

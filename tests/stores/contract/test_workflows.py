@@ -96,7 +96,7 @@ def test_a_job_with_a_live_parent_is_blocked_until_that_completes(
     assert claimed(store, 5) == [receipt.id]
 
 
-def test_a_released_job_is_claimed_in_the_exchange_that_releases_it(store: Store) -> None:
+def test_a_released_job_is_claimed_in_the_settle_and_claim_that_releases_it(store: Store) -> None:
     parent, child = put_graph(store, [], [0])
     job = start(store)
 

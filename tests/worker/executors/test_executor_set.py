@@ -104,7 +104,7 @@ def test_a_program_without_tasks_needs_threads_only() -> None:
     assert nothing.queue_kinds(QueueName("default")) == {ExecutorKind.CALLS}
 
 
-def test_a_program_passes_the_gates_of_the_tasks_it_has_by_now() -> None:
+def test_a_program_serves_the_lanes_of_the_tasks_it_has_by_now() -> None:
     app = Forebay("memory://")
     nothing = ExecutorSet(app.registry, Slots(1, 1), Collected(), SystemClock())
     assert nothing.known_lanes() == {"payload:1"}

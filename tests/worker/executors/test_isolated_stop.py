@@ -193,7 +193,7 @@ def test_a_grace_that_is_longer_than_a_stop_may_take_is_cut_and_a_shorter_one_is
 
 
 @pytest.mark.parametrize("task", ["hold", "hold soon"])
-def test_a_wish_that_comes_as_the_job_begins_is_not_lost(tmp_path: Path, task: str) -> None:
+def test_a_request_that_comes_as_the_job_begins_is_not_lost(tmp_path: Path, task: str) -> None:
     with no_thread_stays(), no_process_stays():
         alone = Alone()
         alone.executor.start()

@@ -284,7 +284,7 @@ def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
     assert scene.heard() == []
 
 
-def test_wishes_to_cancel_are_passed_on(scene: Scene) -> None:
+def test_requests_to_cancel_are_passed_on(scene: Scene) -> None:
     scene.welcomed()
     (one,) = scene.claim(1)
     scene.write(one, is_begun=True)
@@ -381,13 +381,13 @@ def test_what_a_silent_worker_has_not_begun_goes_back_when_it_had_time_to_say_so
     assert [scene.job(job.id).run_number for job in (begun, waiting, late)] == [1, 0, 0]
 
 
-def test_a_job_that_begins_just_before_the_wish_stays_where_it_is(scene: Scene) -> None:
+def test_a_job_that_begins_just_before_the_request_stays_where_it_is(scene: Scene) -> None:
     scene.welcomed()
     (one,) = scene.claim(1)
     line = scene.write(one, is_begun=False)
     scene.child.is_silent = True
 
-    # As if the worker had read the page a moment before the wish was written there.
+    # As if the worker had read the page a moment before the request was written there.
     line.start(scene.clock.monotonic())
     scene.keeper.tick()
     scene.clock.advance(250)

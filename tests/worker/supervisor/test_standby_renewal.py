@@ -157,7 +157,7 @@ def test_a_lease_that_was_lost_is_told_to_the_job_and_not_asked_for_again(scene:
     assert scene.asked.count("renew") == 1
 
 
-def test_wishes_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> None:
+def test_requests_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> None:
     one = scene.hold(store)
     store.cancel([one.job.id], "not needed")
     scene.pass_time(20.0, is_kept=False)
