@@ -50,7 +50,7 @@ def make_app(url: str, log: int, **options: Any) -> tuple[Forebay, Task[[int], i
 
 
 def now_ms() -> int:
-    """By a clock that all processes of a machine share and nobody sets."""
+    """By a clock that all processes of a machine share and none of them sets."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -1,4 +1,4 @@
-"""How long somebody who looks for jobs waits, with a long history: the first page, searches, and totals.
+"""How long a search for jobs takes, with a long history: the first page, searches, and totals.
 
 What the job explorer of the dashboard asks for: fifty jobs that fit, and how many fit, twenty times each. A
 history of PostgreSQL is written straight into its tables: five days, three busy queues, one that was busy
@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_most, machine, parser, show, write
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId
@@ -48,7 +48,7 @@ SOME: Final = 10_000
 BATCH: Final = 500
 QUEUES: Final = ("mail", "money", "reports", "once", "rare")
 WORKER: Final = WorkerId("w")
-NOT_THERE: Final = "nobody has ever written this"
+NOT_THERE: Final = "no job has ever held this"
 
 # A hundred jobs are of the queue `rare` and the task `shop.audit`; the first tenth of all is of the queue
 # `once` and the task `shop.import`. One in a hundred was cancelled, one in ten has tags, another one a key.
@@ -148,15 +148,15 @@ def questions(now: int, jobs: int) -> Iterator[tuple[str, JobQuery]]:
     yield "a task", JobQuery(tasks=("shop.task_3",))
     yield "a task of days ago", JobQuery(tasks=("shop.import",))
     yield "a task of a hundred jobs", JobQuery(tasks=("shop.audit",))
-    yield "a task that nobody has", JobQuery(tasks=("shop.none",))
+    yield "a task that no job has", JobQuery(tasks=("shop.none",))
     yield "a task of a queue", JobQuery(tasks=("shop.task_3",), queues=(QueueName("money"),))
     yield "a tag of one in ten", JobQuery(tags=("newsletter",))
     yield "a tag of one in a thousand", JobQuery(tags=(f"customer-{jobs // 2 % 1_000 // 10 * 10 + 5}",))
     yield "a tag of a hundred jobs", JobQuery(tags=("special",))
-    yield "a tag that nobody has", JobQuery(tags=("nobody",))
+    yield "a tag that no job has", JobQuery(tags=("absent",))
     yield "a unique key", JobQuery(unique_key=f"order-{jobs // 20 * 10 + 1}")
-    yield "a unique key that nobody has", JobQuery(unique_key="order-none")
-    yield "a once key", JobQuery(idempotency_key=f"once-{few * 50 + 5}")
+    yield "a unique key that no job has", JobQuery(unique_key="order-none")
+    yield "an idempotency key", JobQuery(idempotency_key=f"once-{few * 50 + 5}")
     yield "since a quarter of an hour", JobQuery(created_from=now - 900_000)
     yield "since a day", JobQuery(created_from=now - DAY_MS)
     yield "before three days", JobQuery(created_before=now - 3 * DAY_MS)
@@ -167,16 +167,16 @@ def questions(now: int, jobs: int) -> Iterator[tuple[str, JobQuery]]:
     yield "a text of many", JobQuery(text="@example.com")
     yield "a text of one of the newest", JobQuery(text=f"someone{jobs - min(jobs, 50_000) // 2}@example.com")
     yield "a text of one error", JobQuery(text=f"customer {jobs // 2_000} does", states=(JobState.DEAD,))
-    yield "a text that nobody has", JobQuery(text=NOT_THERE)
+    yield "a text that no job has", JobQuery(text=NOT_THERE)
     yield "a text, with a tag of one in ten", JobQuery(text=NOT_THERE, tags=("newsletter",))
     yield "a text, in a queue", JobQuery(text=NOT_THERE, queues=(QueueName("money"),))
 
 
-def searches(reader: Reader, jobs: int) -> Iterator[Figure]:
+def searches(reader: Reader, jobs: int) -> Iterator[Measurement]:
     for name, query in questions(reader.now(), jobs):
         progress(name[:9], 1, 1)
-        yield figure(name, lambda query=query: page_words(reader, query))  # type: ignore[misc]
-        yield figure(f"  how many: {name}", lambda query=query: total_words(reader, query))  # type: ignore[misc]
+        yield measurement(name, lambda query=query: page_words(reader, query))  # type: ignore[misc]
+        yield measurement(f"  how many: {name}", lambda query=query: total_words(reader, query))  # type: ignore[misc]
 
 
 def page_words(reader: Reader, query: JobQuery) -> str:
@@ -189,7 +189,7 @@ def total_words(reader: Reader, query: JobQuery) -> str:
     return f"{'' if is_exact else 'more than '}{count:,}"
 
 
-def figure(name: str, ask: Callable[[], str]) -> Figure:
+def measurement(name: str, ask: Callable[[], str]) -> Measurement:
     times: list[float] = []
     said = ""
     while len(times) < ROUNDS and sum(times) < PATIENCE_SECONDS:
@@ -197,8 +197,8 @@ def figure(name: str, ask: Callable[[], str]) -> Figure:
         said = ask()
         times.append(time.perf_counter() - began)
     longest = max(times) * 1e3
-    beside = f"max {longest:,.0f} ms: {said}"
-    return Figure(name, median(times) * 1e3, " ms", beside, None, (at_most(longest, GOAL_MS, " ms"),))
+    against = f"max {longest:,.0f} ms: {said}"
+    return Measurement(name, median(times) * 1e3, " ms", against, None, (at_most(longest, GOAL_MS, " ms"),))
 
 
 def filled(engine: str, jobs: int, kept: ExitStack) -> Reader:
@@ -234,9 +234,9 @@ def main() -> int:
     with ExitStack() as kept:
         reader = filled(options.engine, jobs, kept)
         kept.callback(reader.close)
-        figures = list(searches(reader, jobs))
-    show(f"Looking for jobs among {jobs:,} on {options.engine}", figures)
-    write(options.json, before, figures)
+        measurements = list(searches(reader, jobs))
+    show(f"Looking for jobs among {jobs:,} on {options.engine}", measurements)
+    write(options.json, before, measurements)
     return 0
 
 

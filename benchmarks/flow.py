@@ -23,7 +23,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
-from benchmarks.figures import Figure, at_least, show
+from benchmarks.measurements import Measurement, at_least, show
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
@@ -81,32 +81,36 @@ def timed(store: Store, jobs: Sequence[NewJob], cpu: Seconds) -> Run:
     return Run(len(jobs) / (time.perf_counter() - start), (cpu() - had) / len(jobs) * 1e6)
 
 
-def fan_out(url: str, size: int) -> list[Figure]:
+def fan_out(url: str, size: int) -> list[Measurement]:
     with closing(open_engine(url).store()) as store:
         cpu = taken(url)
         timed(store, plain(BATCH), cpu)
         pairs = [(timed(store, fan(size), cpu), timed(store, plain(size + 2), cpu)) for _ in range(ROUNDS)]
-    speeds = [(ours.per_second, beside.per_second) for ours, beside in pairs]
-    costs = [(ours.cpu_us, beside.cpu_us) for ours, beside in pairs]
+    speeds = [(ours.per_second, against.per_second) for ours, against in pairs]
+    costs = [(ours.cpu_us, against.cpu_us) for ours, against in pairs]
     return [
-        figure(
-            f"a fan-out of {size:,} with a join", "/s", speeds, [ours / beside for ours, beside in speeds]
+        measurement(
+            f"a fan-out of {size:,} with a join", "/s", speeds, [ours / against for ours, against in speeds]
         ),
-        figure("processor time of a job of it", "us", costs, [beside / ours for ours, beside in costs]),
+        measurement(
+            "processor time of a job of it", "us", costs, [against / ours for ours, against in costs]
+        ),
     ]
 
 
-def figure(measure: str, unit: str, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]) -> Figure:
+def measurement(
+    measure: str, unit: str, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]
+) -> Measurement:
     ratio = median(ratios)
-    return Figure(
+    return Measurement(
         measure=measure,
         ours=median(pair[0] for pair in pairs),
         unit=unit,
-        beside=f"{median(pair[1] for pair in pairs):,.0f}{unit} plain",
+        against=f"{median(pair[1] for pair in pairs):,.0f}{unit} plain",
         ratio=ratio,
         goals=(at_least(ratio, GOAL, " of plain"),),
         rounds=tuple(pair[0] for pair in pairs),
-        beside_rounds=tuple(pair[1] for pair in pairs),
+        against_rounds=tuple(pair[1] for pair in pairs),
     )
 
 
@@ -114,7 +118,7 @@ def figure(measure: str, unit: str, pairs: Sequence[tuple[float, float]], ratios
 
 
 def produce(url: str, times: int, is_over: Event) -> None:
-    """Insert a child of the last parent, while somebody may be ending that one, and the next parent with it;
+    """Insert a child of the last parent, while a worker may be ending that one, and the next parent with it;
     again and again."""
     parent = NewJob(task="parent", queue=QUEUE)
     with closing(open_engine(url).store()) as store:
@@ -177,9 +181,9 @@ def main() -> None:
         children, counts = race(chosen.url, chosen.race)
         print(f"{children:,} of {chosen.race:,} children have run; {counts.live} jobs are left")
         sys.exit(children != chosen.race or counts.live != 0)
-    figures = fan_out(chosen.url, chosen.size)
-    show("Jobs that depend on others", figures)
-    sys.exit(not all(goal.is_met for found in figures for goal in found.goals))
+    measurements = fan_out(chosen.url, chosen.size)
+    show("Jobs that depend on others", measurements)
+    sys.exit(not all(goal.is_met for found in measurements for goal in found.goals))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from benchmarks.compare.report import number, table
 from benchmarks.compare.servers import Server, server
 from benchmarks.compare.systems import TOP
 from benchmarks.compare.workers import cpu_seconds
-from benchmarks.figures import machine
+from benchmarks.measurements import machine
 from benchmarks.places import BATCH, GATES, QUEUE, Place, settled
 from benchmarks.plots import Panel, svg
 from forebay.domain.job import NewJob, WorkerId

@@ -222,7 +222,7 @@ def check_killed(app: Forebay, cut_off: list[set[Token]], log: Log) -> Iterator[
             yield f"{job_id}: attempt {attempt} died with its worker, and no row says so"
         events = timeline.events if timeline else ()
         if not [one for one in events if one.kind is EventKind.SWEPT and one.attempt == attempt]:
-            yield f"{job_id}: nobody is said to have swept attempt {attempt}"
+            yield f"{job_id}: no sweeper is said to have swept attempt {attempt}"
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ from statistics import median
 from threading import Event
 from typing import Final, NamedTuple, TypeAlias
 
-from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, at_most, machine, parser, show, write
 from benchmarks.store import BARE_INSERT, BARE_TABLE
 from forebay import Forebay
 
@@ -45,7 +45,7 @@ update jobs set state = 1
 where id = (select id from jobs where state = 0 and queue = 'd' order by priority, run_at, id limit 1)
 returning payload
 """
-# A program as small as one can be, so that the figures are the worker's.
+# A program as small as one can be, so that the measurements are the worker's.
 SMALLEST_APP: Final = """
 import time
 from pathlib import Path
@@ -118,11 +118,11 @@ def ours(where: Path, jobs: int) -> Delays:
 def raw_here(where: Path, jobs: int) -> Starts:
     """In a process of its own: wake at each datagram, claim, note the time."""
     starts: Starts = []
-    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as bell, closing(bare(where)) as table:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as wakeups, closing(bare(where)) as table:
         table.execute("pragma synchronous = normal")  # a claim that is lost in a crash is made again
-        bell.bind(str(where / "bell"))
+        wakeups.bind(str(where / "wakeups"))
         while len(starts) < jobs:
-            bell.recv(16)
+            wakeups.recv(16)
             for (number,) in table.execute(RAW_CLAIM).fetchall():
                 starts.append((int(number), now_ns()))
     return starts
@@ -132,12 +132,12 @@ def raw(where: Path, jobs: int) -> Delays:
     with closing(bare(where)) as table, in_another_process() as process:
         table.executescript(BARE_TABLE)
         starts = process.submit(raw_here, where, jobs + WARM)
-        wait_for(where / "bell")
-        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as bell:
+        wait_for(where / "wakeups")
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as wakeups:
 
             def send(number: int) -> None:
                 table.execute(BARE_INSERT, (1.0, str(number)))
-                bell.sendto(b"", str(where / "bell"))
+                wakeups.sendto(b"", str(where / "wakeups"))
 
             paced(WARM, lambda _: send(WARM_NUMBER))
             sent = paced(jobs, send)
@@ -177,7 +177,7 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
-def measure_pick_up(rounds: int, seconds: float) -> list[Figure]:
+def measure_pick_up(rounds: int, seconds: float) -> list[Measurement]:
     jobs = round(seconds / EVERY_SECONDS)
     found: list[tuple[Delays, Delays]] = []
     for _ in range(rounds):
@@ -185,44 +185,44 @@ def measure_pick_up(rounds: int, seconds: float) -> list[Figure]:
             found.append((ours(where, jobs), raw(where, jobs)))
     begins = [(mine.from_begin, bare.from_begin) for mine, bare in found]
     returns = [(mine.from_return, bare.from_return) for mine, bare in found]
-    return [*pick_up_figures("from the call", begins), *pick_up_figures("from its return", returns)]
+    return [*pick_up_measurements("from the call", begins), *pick_up_measurements("from its return", returns)]
 
 
-def pick_up_figures(
+def pick_up_measurements(
     name: str, rounds: Sequence[tuple[list[float], list[float]]], wanted: Mapping[int, float] = PICK_UP_GOALS
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     for percent in (50, 95, 99):
         pairs = [(percentile(mine, percent), percentile(bare, percent)) for mine, bare in rounds]
-        value, beside = (median(side) for side in zip(*pairs, strict=True))
-        yield Figure(
+        value, against = (median(side) for side in zip(*pairs, strict=True))
+        yield Measurement(
             measure=f"pick-up p{percent}, {name}",
             ours=value,
             unit=" ms",
-            beside=f"{beside:.2f} ms raw",
-            ratio=value / beside,
+            against=f"{against:.2f} ms raw",
+            ratio=value / against,
             goals=(at_most(value, wanted[percent], " ms"),) if percent in wanted else (),
             rounds=tuple(mine for mine, _ in pairs),
-            beside_rounds=tuple(bare for _, bare in pairs),
+            against_rounds=tuple(bare for _, bare in pairs),
         )
 
 
 # A worker process
 
 
-def measure_process(rounds: int) -> list[Figure]:
+def measure_process(rounds: int) -> list[Measurement]:
     found = [(*one_process(), bare_interpreter()) for _ in range(rounds)]
     cold, memory, bare = zip(*found, strict=True)
     return [
-        Figure(
+        Measurement(
             measure="cold start to the first job",
             ours=median(cold),
             unit=" s",
-            beside=f"{median(bare):.3f} s bare Python",
+            against=f"{median(bare):.3f} s bare Python",
             goals=(at_most(median(cold), 0.25, " s"),),
             rounds=cold,
-            beside_rounds=bare,
+            against_rounds=bare,
         ),
-        Figure(
+        Measurement(
             measure="resident memory, idle",
             ours=median(memory),
             unit=" MB",
@@ -291,26 +291,26 @@ def as_installed() -> dict[str, str]:
     return env
 
 
-def measure_import(rounds: int) -> Figure:
+def measure_import(rounds: int) -> Measurement:
     pairs = [(interpreter("import forebay"), bare_interpreter()) for _ in range(5 * rounds)]
     above = median(ours - bare for ours, bare in pairs) * 1_000
-    return Figure(
+    return Measurement(
         measure="import forebay, above a bare interpreter",
         ours=above,
         unit=" ms",
-        beside=f"{median(bare for _, bare in pairs) * 1_000:.0f} ms bare Python",
+        against=f"{median(bare for _, bare in pairs) * 1_000:.0f} ms bare Python",
         goals=(at_most(above, 60, " ms"),),
         rounds=tuple(ours * 1_000 for ours, _ in pairs),
-        beside_rounds=tuple(bare * 1_000 for _, bare in pairs),
+        against_rounds=tuple(bare * 1_000 for _, bare in pairs),
     )
 
 
 # Short jobs among long ones
 
 
-def measure_waits(rounds: int) -> Figure:
+def measure_waits(rounds: int) -> Measurement:
     worst = [longest_wait(seed) for seed in range(rounds)]
-    return Figure(
+    return Measurement(
         measure="longest wait of a 1 ms job, 5 % long ones",
         ours=max(worst),
         unit=" s",
@@ -369,10 +369,10 @@ def main() -> None:
     chosen = parser(__doc__).parse_args()
     rounds, seconds = (2, 1.0) if chosen.quick else (chosen.rounds, 5.0)
     before = machine()
-    figures = measure_pick_up(rounds, seconds) + measure_process(rounds)
-    figures += [measure_import(rounds), measure_waits(rounds)]
-    show("Latency", figures)
-    write(chosen.json, before, figures)
+    measurements = measure_pick_up(rounds, seconds) + measure_process(rounds)
+    measurements += [measure_import(rounds), measure_waits(rounds)]
+    show("Latency", measurements)
+    write(chosen.json, before, measurements)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
-from benchmarks.figures import Figure, at_least, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_least, machine, parser, show, write
 from benchmarks.places import settled
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program
@@ -71,7 +71,7 @@ def drain(store: Store, jobs: int) -> None:
         done = list(answer.jobs)
 
 
-def measured(name: str, jobs: int, rounds: int, folder: Path) -> list[Figure]:
+def measured(name: str, jobs: int, rounds: int, folder: Path) -> list[Measurement]:
     with lent_url(name, folder) as url:
         store = open_engine(url).store()
         pairs: list[tuple[Drain, Drain]] = []
@@ -86,22 +86,24 @@ def measured(name: str, jobs: int, rounds: int, folder: Path) -> list[Figure]:
     speeds = [(one.per_second, other.per_second) for one, other in pairs]
     costs = [(one.cpu_us, other.cpu_us) for one, other in pairs]
     return [
-        figure(f"{name}: drain under limits", "/s", speeds, [one / other for one, other in speeds]),
-        figure(f"{name}: processor time of a job", "us", costs, [other / one for one, other in costs]),
+        measurement(f"{name}: drain under limits", "/s", speeds, [one / other for one, other in speeds]),
+        measurement(f"{name}: processor time of a job", "us", costs, [other / one for one, other in costs]),
     ]
 
 
-def figure(measure: str, unit: str, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]) -> Figure:
+def measurement(
+    measure: str, unit: str, pairs: Sequence[tuple[float, float]], ratios: Sequence[float]
+) -> Measurement:
     ratio = median(ratios)
-    return Figure(
+    return Measurement(
         measure=measure,
         ours=median(pair[0] for pair in pairs),
         unit=unit,
-        beside=f"{median(pair[1] for pair in pairs):,.0f}{unit} without",
+        against=f"{median(pair[1] for pair in pairs):,.0f}{unit} without",
         ratio=ratio,
         goals=(at_least(ratio, GOAL, " of it"),),
         rounds=tuple(pair[0] for pair in pairs),
-        beside_rounds=tuple(pair[1] for pair in pairs),
+        against_rounds=tuple(pair[1] for pair in pairs),
     )
 
 
@@ -114,9 +116,9 @@ def main() -> None:
     before = machine()
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as folder:
         found = [measured(name, jobs, rounds, Path(folder)) for name in given.engine or ENGINES]
-    figures = list(chain.from_iterable(found))
-    show("Limits", figures)
-    write(given.json, before, figures)
+    measurements = list(chain.from_iterable(found))
+    show("Limits", measurements)
+    write(given.json, before, measurements)
 
 
 if __name__ == "__main__":

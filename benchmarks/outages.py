@@ -122,7 +122,7 @@ def clients(admin: redis.Redis) -> list[str]:
 
 
 def sessions_left(server: Server) -> int:
-    """How many sessions there are after everybody has gone; a server takes a moment to notice."""
+    """How many sessions there are after all clients have gone; a server takes a moment to notice."""
     ends = time.monotonic() + PATIENCE_SECONDS
     while (left := sessions(server)) and time.monotonic() < ends:
         time.sleep(0.05)

@@ -3,14 +3,14 @@
 1. Claims and settlements with a million jobs pending and five million finished, beside a store with a
    thousand pending and no history; and the drain of both.
 2. Full load for five minutes while an idle transaction of another program pins the horizon, so that not one
-   dead row can be removed: two processes drain, one inserts all the time, one does the duties, and every two
-   seconds a job of the highest priority comes in. Shown by slices of time: jobs a second, p99 of claims and
-   settlements, the longest pick-up of an urgent job, the longest duty, and the index entries that were read
-   for each job, which no other load on the machine can change.
+   dead row can be removed: two processes drain, one inserts all the time, one does the maintenance tasks, and
+   every two seconds a job of the highest priority comes in. Shown by slices of time: jobs a second, p99 of
+   claims and settlements, the longest pick-up of an urgent job, the longest maintenance task, and the index
+   entries that were read for each job, which no other load on the machine can change.
 
     python -m benchmarks.pinned                 a server of its own, fsync and synchronous_commit on
     python -m benchmarks.pinned --quick         a tenth of the rows, a pin of half a minute
-    python -m benchmarks.pinned --only pin      one of the two parts; --json FILE writes the figures
+    python -m benchmarks.pinned --only pin      one of the two parts; --json FILE writes the measurements
 
 FOREBAY_TEST_PG_BIN names the programs of another PostgreSQL.
 """
@@ -30,7 +30,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_least, at_most, machine, parser, show, write
 from benchmarks.places import BATCH, JOB, QUEUE, URGENT, Place, claimed, p99, progress, settled, timed
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import WorkerId
@@ -74,7 +74,7 @@ QUICK: Final = Size(
 # ------------------------------------------------------------------ a long history and a long backlog
 
 
-def past(url: str, size: Size) -> Iterator[Figure]:
+def past(url: str, size: Size) -> Iterator[Measurement]:
     """The same batches on a store with a long past and on one with none, by turns."""
     long, short = Place(url, "bench_long"), Place(url, "bench_short")
     long.remember(size.finished)
@@ -86,10 +86,12 @@ def past(url: str, size: Size) -> Iterator[Figure]:
             for name, took in turn_of(place):
                 times[f"{name} {place.schema}"].append(took)
     for name in ("claim", "settle"):
-        ours, beside = p99(times[f"{name} {long.schema}"]), p99(times[f"{name} {short.schema}"])
+        ours, against = p99(times[f"{name} {long.schema}"]), p99(times[f"{name} {short.schema}"])
         measure = f"{name} p99, {size.waiting:,} pending and {size.finished:,} finished"
-        goals = (at_most(ours / beside, 2, "x"),) if name == "claim" else ()
-        yield Figure(measure, ours, " ms", f"{beside:.1f} ms with {size.short:,}", ours / beside, goals)
+        goals = (at_most(ours / against, 2, "x"),) if name == "claim" else ()
+        yield Measurement(
+            measure, ours, " ms", f"{against:.1f} ms with {size.short:,}", ours / against, goals
+        )
     yield drains(long, short, size)
     for place in (long, short):
         place.close()
@@ -105,7 +107,7 @@ def turn_of(place: Place) -> Iterator[tuple[str, float]]:
     place.store.insert([JOB] * BATCH)
 
 
-def drains(long: Place, short: Place, size: Size) -> Figure:
+def drains(long: Place, short: Place, size: Size) -> Measurement:
     """By turns of a few batches each, so that what else the machine does meets both."""
     speeds: list[tuple[float, float]] = []
     for _ in range(size.rounds):
@@ -113,13 +115,13 @@ def drains(long: Place, short: Place, size: Size) -> Figure:
         turns = [(drain(long, SLICE), drain(short, SLICE)) for _ in range(size.drained // SLICE)]
         long_took, short_took = (sum(pair[n] for pair in turns) for n in (0, 1))
         speeds.append((size.drained / long_took, size.drained / short_took))
-    ours, beside = (median(pair[n] for pair in speeds) for n in (0, 1))
+    ours, against = (median(pair[n] for pair in speeds) for n in (0, 1))
     ratio = median(pair[0] / pair[1] for pair in speeds)
-    return Figure(
+    return Measurement(
         f"drain with {size.waiting:,} waiting",
         ours,
         "/s",
-        f"{beside:,.0f}/s with {size.drained:,}",
+        f"{against:,.0f}/s with {size.drained:,}",
         ratio,
         (at_least(ratio, 0.9, "x"),),
         tuple(pair[0] for pair in speeds),
@@ -150,7 +152,7 @@ class Seen:
     claim: list[tuple[float, float]] = field(default_factory=list)
     settle: list[tuple[float, float]] = field(default_factory=list)
     insert: list[tuple[float, float]] = field(default_factory=list)
-    duties: list[tuple[float, float]] = field(default_factory=list)
+    maintenance: list[tuple[float, float]] = field(default_factory=list)
     read: list[tuple[float, float]] = field(default_factory=list)
     urgent_in: dict[str, float] = field(default_factory=dict)
     urgent_out: dict[str, float] = field(default_factory=dict)
@@ -182,15 +184,15 @@ def work(url: str, name: str, began: float, until: float) -> Seen:
 
 
 def feed(url: str, jobs: int, low: int, began: float, until: float) -> Seen:
-    """Insert at a steady pace, and quicker when the workers would run out of jobs."""
+    """Insert at a steady rate, and quicker when the workers would run out of jobs."""
     engine = open_engine(url)
     store, reader, seen = engine.store(), engine.reader(), Seen()
-    pace, inserted, looked_at, is_low = jobs / (until - began), 0, 0.0, False
+    rate, inserted, looked_at, is_low = jobs / (until - began), 0, 0.0, False
     wait_for(began)
     while (now := time.monotonic()) < until:
         if now - looked_at > 1.0:
             looked_at, is_low = now, reader.counts()[QUEUE].pending < low
-        if is_low or inserted < (now - began) * pace:
+        if is_low or inserted < (now - began) * rate:
             seen.insert.append((now - began, timed(lambda: store.insert([JOB] * 1_000))))
             inserted += 1_000
         else:
@@ -212,16 +214,16 @@ def be_urgent(url: str, began: float, until: float) -> Seen:
     return seen
 
 
-def do_duties(url: str, began: float, until: float) -> Seen:
+def run_maintenance(url: str, began: float, until: float) -> Seen:
     """What workers do by the clock."""
     store, seen = open_engine(url).store(), Seen()
     turns = 0
     wait_for(began)
     while (now := time.monotonic()) < until:
-        for duty in (store.promote, store.rescore, lambda: store.sweep(WorkerId("sweeper"))):
-            seen.duties.append((now - began, timed(duty)))
+        for task in (store.promote, store.rescore, lambda: store.sweep(WorkerId("sweeper"))):
+            seen.maintenance.append((now - began, timed(task)))
         if turns % 10 == 0:
-            seen.duties.append((now - began, timed(store.prune)))
+            seen.maintenance.append((now - began, timed(store.prune)))
         turns += 1
         time.sleep(max(0.0, now + 1.0 - time.monotonic()))
     store.close()
@@ -255,8 +257,8 @@ def pinned(url: str) -> Iterator[None]:
         yield
 
 
-def under_a_pin(url: str, size: Size) -> tuple[list[Figure], list[str]]:
-    """The figures of the last fifth of the time against those of the first, and the lines of all slices."""
+def under_a_pin(url: str, size: Size) -> tuple[list[Measurement], list[str]]:
+    """The numbers of the last fifth of the time against those of the first, and the lines of all slices."""
     place = Place(url, "bench_pinned")
     place.wait(size.jobs // 2)
     with ProcessPoolExecutor(5, mp_context=get_context("spawn")) as pool:
@@ -269,12 +271,12 @@ def under_a_pin(url: str, size: Size) -> tuple[list[Figure], list[str]]:
                 pool.submit(work, place.url, "w2", began, until),
                 pool.submit(feed, place.url, size.jobs // 2, size.jobs // 20, began, until),
                 pool.submit(be_urgent, place.url, began, until),
-                pool.submit(do_duties, place.url, began, until),
+                pool.submit(run_maintenance, place.url, began, until),
             ]
             seen = [watch(place, began, until), *(future.result() for future in futures)]
     place.close()
     slices = Slices(seen, began, size)
-    return list(slices.figures()), list(slices.lines())
+    return list(slices.measurements()), list(slices.lines())
 
 
 class Slices:
@@ -298,21 +300,21 @@ class Slices:
         kinds = [self._picked_up] if name == "pick_up" else [getattr(one, name) for one in self._seen]
         return [value for kind in kinds for at, value in kind if start <= at < end]
 
-    def figures(self) -> Iterator[Figure]:
+    def measurements(self) -> Iterator[Measurement]:
         seconds = self._size.seconds
         fifth = seconds / 5
         first, last = (0.0, fifth), (seconds - fifth, seconds)
         done = [sum(self._of("jobs", *span)) / fifth for span in (first, last)]
         ratio = done[1] / done[0]
         jobs = round(sum(self._of("jobs", 0.0, seconds)))
-        yield Figure(
+        yield Measurement(
             f"{jobs:,} jobs in {seconds:.0f} s with a pin, last fifth", done[1], "/s",
             f"{done[0]:,.0f}/s first fifth", ratio, (at_least(ratio, 0.7, "x"),),
         )  # fmt: skip
         for name in ("claim", "settle", "exchange"):
             begin, end = (p99(self._of(name, *span)) for span in (first, last))
             goals = () if name == "exchange" else (at_most(end / begin, 3, "x"),)
-            yield Figure(
+            yield Measurement(
                 f"{name} p99 with a pin, last fifth",
                 end,
                 " ms",
@@ -322,24 +324,26 @@ class Slices:
             )
         waits = self._of("pick_up", 0.0, seconds)
         longest = max(waits, default=float("nan"))
-        yield Figure(
+        yield Measurement(
             f"longest pick-up of {len(waits)} urgent jobs", longest * 1e3, " ms",
             f"median {median(waits or [0.0]) * 1e3:.0f} ms", None, (at_most(longest, 1, " s"),),
         )  # fmt: skip
 
     def lines(self) -> Iterator[str]:
         yield "             p99 in ms:                             longest in ms:      index entries"
-        yield "from s   jobs/s  exchange    claim   settle   insert   pick-up   duty  read per job"
+        yield "from s   jobs/s  exchange    claim   settle   insert   pick-up  tasks  read per job"
         for number in range(self._size.slices):
             span = number * self._long, (number + 1) * self._long
             times = {name: self._of(name, *span) for name in ("exchange", "claim", "settle", "insert")}
-            longest = {name: max(self._of(name, *span), default=0.0) * 1e3 for name in ("pick_up", "duties")}
+            longest = {
+                name: max(self._of(name, *span), default=0.0) * 1e3 for name in ("pick_up", "maintenance")
+            }
             done = sum(self._of("jobs", *span))
             yield (
                 f"{span[0]:6.0f} {done / self._long:8,.0f}"
                 f" {p99(times['exchange']):9.1f} {p99(times['claim']):8.1f}"
                 f" {p99(times['settle']):8.1f} {p99(times['insert']):8.1f}"
-                f" {longest['pick_up']:9.0f} {longest['duties']:6.0f}"
+                f" {longest['pick_up']:9.0f} {longest['maintenance']:6.0f}"
                 f" {sum(self._of('read', *span)) / max(done, 1):13.1f}"
             )
 
@@ -356,20 +360,20 @@ def main() -> int:
     before = machine()
     server = None if options.url else Postgres(**DURABLE)
     url = options.url or (server.url() if server else "")
-    figures: list[Figure] = []
+    measurements: list[Measurement] = []
     try:
         if options.only != "pin":
-            figures += past(url, size)
+            measurements += past(url, size)
         if options.only != "past":
             found, lines = under_a_pin(url, size)
-            figures += found
+            measurements += found
             print("\n".join(lines))
         version = psycopg.connect(url).info.server_version
     finally:
         if server is not None:
             server.close()
-    show(f"PostgreSQL {version // 10_000} with a past and with a pin", figures)
-    write(options.json, before, figures)
+    show(f"PostgreSQL {version // 10_000} with a past and with a pin", measurements)
+    write(options.json, before, measurements)
     return 0
 
 

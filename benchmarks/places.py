@@ -115,7 +115,7 @@ class Place:
 
 
 def progress(what: str, done: int, of: int) -> None:
-    """A bar where somebody is looking."""
+    """A progress bar on a terminal."""
     if sys.stderr.isatty():
         bar = "#" * (30 * done // of)
         end = "\n" if done == of else ""

@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_least, at_most, machine, parser, show, write
 from benchmarks.service import QUEUE, Connection, Server, a_job
 from forebay.service.server import allow_connections
 from tests.servers import Postgres
@@ -85,7 +85,7 @@ async def polls_of(port: int, clients: int) -> list[asyncio.Task[str]]:
     for first in range(0, clients, AT_ONCE):
         if time.monotonic() > until:
             break
-        # The next ones come when these are in, so the pace is the server's own.
+        # The next ones come when these are in, so the rate is the server's own.
         opened = await asyncio.gather(*(connected(port) for _ in range(min(AT_ONCE, clients - first))))
         polls += [asyncio.create_task(waiting(one)) for one in opened if one is not None]
     return polls
@@ -102,12 +102,12 @@ async def served(port: int, polls: Sequence[asyncio.Task[str]]) -> list[str]:
     return [one.result() for one in done if one.exception() is None]
 
 
-async def measured(server: Server, watched: Watched, clients: int, seconds: float) -> list[Figure]:
+async def measured(server: Server, watched: Watched, clients: int, seconds: float) -> list[Measurement]:
     cpu_alone, transactions_alone = await watched.each_second(seconds)
     before = memory_kb(server)
     polls = await polls_of(server.port, clients)
     if not polls:
-        raise AssertionError("nobody could connect")
+        raise AssertionError("no client could connect")
     await asyncio.sleep(seconds / 4)
     cpu, transactions = await watched.each_second(seconds)
     each_kb = (memory_kb(server) - before) / len(polls)
@@ -118,18 +118,18 @@ async def measured(server: Server, watched: Watched, clients: int, seconds: floa
         raise AssertionError("a job was given to two clients")
     share = len(ids) / clients
     return [
-        Figure(
+        Measurement(
             "memory for each client that waits",
             each_kb,
             "KB",
             goals=(at_most(each_kb, MEMORY_GOAL_KB, "KB"),),
         ),
-        Figure("clients that got a job", share * 100, "%", goals=(at_least(share * 100, 100, "%"),)),
-        Figure("processor of the server, nobody waits", cpu_alone * 100, "%"),
-        Figure(f"processor of the server, {len(polls):,} wait", cpu * 100, "%"),
-        Figure("transactions, nobody waits", transactions_alone, "/s"),
-        Figure(f"transactions, {len(polls):,} wait", transactions, "/s"),
-        Figure("a job for each of them, from the first enqueue", took, "s"),
+        Measurement("clients that got a job", share * 100, "%", goals=(at_least(share * 100, 100, "%"),)),
+        Measurement("processor of the server, no claim waits", cpu_alone * 100, "%"),
+        Measurement(f"processor of the server, {len(polls):,} wait", cpu * 100, "%"),
+        Measurement("transactions, no claim waits", transactions_alone, "/s"),
+        Measurement(f"transactions, {len(polls):,} wait", transactions, "/s"),
+        Measurement("a job for each of them, from the first enqueue", took, "s"),
     ]
 
 
@@ -143,14 +143,14 @@ def main() -> int:
         server = Server(postgres.url("postgres"))
         try:
             with psycopg.connect(postgres.url("postgres"), autocommit=True) as database:
-                figures = asyncio.run(measured(server, Watched(server, database), clients, seconds))
+                measurements = asyncio.run(measured(server, Watched(server, database), clients, seconds))
         finally:
             server.close()
     finally:
         postgres.close()
-    show(f"{clients:,} clients that wait, one server on PostgreSQL", figures)
-    write(options.json, before, figures)
-    return 0 if all(goal.is_met for one in figures for goal in one.goals) else 1
+    show(f"{clients:,} clients that wait, one server on PostgreSQL", measurements)
+    write(options.json, before, measurements)
+    return 0 if all(goal.is_met for one in measurements for goal in one.goals) else 1
 
 
 if __name__ == "__main__":

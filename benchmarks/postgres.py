@@ -3,7 +3,7 @@
 A server of its own is started, with fsync and synchronous_commit on. Each pair is measured alternately and
 the median of the rounds counts. The bare table has a state column, one index and no promises; its rows carry
 the payloads that ours do, its drain completes the last jobs and claims the next in one transaction, from the
-head, with SKIP LOCKED. `--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
+head, with SKIP LOCKED. `--json FILE` writes the measurements, `--quick` uses a tenth of the sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from benchmarks.figures import ARGUMENT, Figure, at_least, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, at_least, compared, machine, parser, show, write
 from benchmarks.postgres_pickup import pick_up
 from benchmarks.workers import measure_idle
 from forebay import Forebay
@@ -89,11 +89,11 @@ class Stores:
 # Inserts
 
 
-def inserts(url: str, connection: psycopg.Connection, calls: int, rounds: int) -> Iterator[Figure]:
+def inserts(url: str, connection: psycopg.Connection, calls: int, rounds: int) -> Iterator[Measurement]:
     """One by one and in thousands, through a task and at the store. The bare rows hold the same payload."""
 
     def send(argument: dict[str, object]) -> None:
-        """Nobody runs it."""
+        """No worker runs it."""
 
     with Forebay(url) as app:
         task = app.task(name="send")(send)
@@ -114,10 +114,10 @@ def inserts(url: str, connection: psycopg.Connection, calls: int, rounds: int) -
         singles = [alternating(one, calls, SLICE) for _ in range(rounds)]
         bulks = [[1_000 * speed for speed in alternating(many, calls // 50, 1)] for _ in range(rounds)]
         store.close()
-    yield compared("enqueue one by one", beside_last(singles, 0), of_raw=0.85)
-    yield compared("insert one by one, at the store", beside_last(singles, 1), of_raw=0.85)
-    yield compared("enqueue by 1,000 (raw: COPY)", beside_last(bulks, 0), of_raw=0.5)
-    yield compared("insert by 1,000, at the store", beside_last(bulks, 1), of_raw=0.5)
+    yield compared("enqueue one by one", against_last(singles, 0), of_raw=0.85)
+    yield compared("insert one by one, at the store", against_last(singles, 1), of_raw=0.85)
+    yield compared("enqueue by 1,000 (raw: COPY)", against_last(bulks, 0), of_raw=0.5)
+    yield compared("insert by 1,000, at the store", against_last(bulks, 1), of_raw=0.5)
 
 
 def alternating(calls: Sequence[Callable[[], object]], times: int, in_a_row: int) -> list[float]:
@@ -132,7 +132,7 @@ def alternating(calls: Sequence[Callable[[], object]], times: int, in_a_row: int
     return [max(in_a_row, times // in_a_row * in_a_row) / spent for spent in seconds]
 
 
-def beside_last(rounds: Sequence[Sequence[float]], nth: int) -> list[tuple[float, float]]:
+def against_last(rounds: Sequence[Sequence[float]], nth: int) -> list[tuple[float, float]]:
     return [(speeds[nth], speeds[-1]) for speeds in rounds]
 
 
@@ -148,7 +148,7 @@ def copied(connection: psycopg.Connection, jobs: int, payload: bytes) -> None:
 
 def drains(
     stores: Stores, url: str, connection: psycopg.Connection, jobs: int, rounds: int
-) -> Iterator[Figure]:
+) -> Iterator[Measurement]:
     """Settle what was claimed and claim the next, again and again, until nothing is left."""
     ours: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
     bare: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
@@ -164,15 +164,15 @@ def drains(
         measure = f"drain by {processes} process{'es' if processes > 1 else ''}, batch {batch}"
         yield compared(measure, pairs, of_raw=0.5 if batch == BATCH else None, each_second=each_second)
     ratio = median(four / two for four, two in zip(ours[4, BATCH], ours[2, BATCH], strict=True))
-    yield Figure(
+    yield Measurement(
         measure=f"drain by 4 processes, batch {BATCH}",
         ours=median(ours[4, BATCH]),
         unit="/s",
-        beside="2 processes",
+        against="2 processes",
         ratio=ratio,
         goals=(at_least(ratio, 0.85, "x"),),
         rounds=tuple(ours[4, BATCH]),
-        beside_rounds=tuple(ours[2, BATCH]),
+        against_rounds=tuple(ours[2, BATCH]),
     )
 
 
@@ -242,15 +242,15 @@ def main() -> int:
     try:
         stores = Stores(url)
         with psycopg.connect(url, autocommit=True) as connection:
-            figures = [*inserts(next(stores), connection, jobs // 100, rounds)]
-            figures += drains(stores, url, connection, jobs, rounds)
-        figures += pick_up(stores, url, rounds, 1.0 if options.quick else 5.0)
-        figures += measure_idle(3.0 if options.quick else 20.0, next(stores), IDLE_MB, IDLE_MB)
+            measurements = [*inserts(next(stores), connection, jobs // 100, rounds)]
+            measurements += drains(stores, url, connection, jobs, rounds)
+        measurements += pick_up(stores, url, rounds, 1.0 if options.quick else 5.0)
+        measurements += measure_idle(3.0 if options.quick else 20.0, next(stores), IDLE_MB, IDLE_MB)
     finally:
         if server is not None:
             server.close()
-    show("PostgreSQL", figures)
-    write(options.json, before, figures)
+    show("PostgreSQL", measurements)
+    write(options.json, before, measurements)
     return 0
 
 

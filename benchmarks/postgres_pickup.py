@@ -12,7 +12,6 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.figures import ARGUMENT, Figure
 from benchmarks.latency import (
     DEADLINE_SECONDS,
     EVERY_SECONDS,
@@ -24,9 +23,10 @@ from benchmarks.latency import (
     in_another_process,
     now_ns,
     paced,
-    pick_up_figures,
     pick_up_here,
+    pick_up_measurements,
 )
+from benchmarks.measurements import ARGUMENT, Measurement
 from forebay import Forebay
 
 GOALS: Final = {50: 2.2, 99: 6.5}
@@ -97,15 +97,15 @@ def wait_for_a_listener(connection: psycopg.Connection) -> None:
     ends = time.monotonic() + DEADLINE_SECONDS
     while not connection.execute("select 1 from pg_stat_activity where query = 'listen picked'").fetchone():
         if time.monotonic() > ends:
-            raise SystemExit(f"nobody listens after {DEADLINE_SECONDS:.0f} s")
+            raise SystemExit(f"no worker listens after {DEADLINE_SECONDS:.0f} s")
         time.sleep(0.01)
 
 
-def pick_up(urls: Iterator[str], raw_url: str, rounds: int, seconds: float) -> Iterator[Figure]:
+def pick_up(urls: Iterator[str], raw_url: str, rounds: int, seconds: float) -> Iterator[Measurement]:
     """From the begin of the enqueue call, and from its return, to the first line of the task."""
     jobs = round(seconds / EVERY_SECONDS)
     found = [(ours(next(urls), jobs), raw(raw_url, jobs)) for _ in range(rounds)]
     begins = [(mine.from_begin, bare.from_begin) for mine, bare in found]
     returns = [(mine.from_return, bare.from_return) for mine, bare in found]
-    yield from pick_up_figures("from the call", begins, GOALS)
-    yield from pick_up_figures("from its return", returns, GOALS)
+    yield from pick_up_measurements("from the call", begins, GOALS)
+    yield from pick_up_measurements("from its return", returns, GOALS)

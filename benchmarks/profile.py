@@ -27,7 +27,7 @@ from benchmarks.compare.rows import DEADLINE_SECONDS, FULL, Visit, visit
 from benchmarks.compare.servers import Server, server
 from benchmarks.compare.systems import PEERS, SYSTEMS, TOP, install, install_own
 from benchmarks.compare.workers import cpu_seconds
-from benchmarks.figures import machine
+from benchmarks.measurements import machine
 
 EACH_SECOND: Final = 500
 JOBS: Final = {"sqlite": 200_000, "postgres": 150_000, "redis": 150_000}

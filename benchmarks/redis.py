@@ -3,7 +3,7 @@
 A server of its own is started, with an append-only file that is synced every second. Each pair is measured
 alternately and the median of the rounds counts. The bare keys are a hash of payloads, a sorted set of what
 waits and one of what runs, with no promises; their drain completes the last jobs and claims the next in one
-script. `--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
+script. `--json FILE` writes the measurements, `--quick` uses a tenth of the sizes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.figures import ARGUMENT, Figure, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, compared, machine, parser, show, write
 from benchmarks.places import progress
-from benchmarks.postgres import BATCH, JOB, SLICE, Span, alternating, beside_last, speed, speed_of_ours
+from benchmarks.postgres import BATCH, JOB, SLICE, Span, against_last, alternating, speed, speed_of_ours
 from benchmarks.redis_load import backlog, pick_up, restart
 from forebay import Forebay
 from forebay.domain.job import NewJob
@@ -76,11 +76,11 @@ class Stores:
 # Inserts
 
 
-def inserts(url: str, admin: redis.Redis, calls: int, rounds: int) -> Iterator[Figure]:
+def inserts(url: str, admin: redis.Redis, calls: int, rounds: int) -> Iterator[Measurement]:
     """One by one and in thousands, through a task and at the store. The bare values are the same payload."""
 
     def send(argument: dict[str, object]) -> None:
-        """Nobody runs it."""
+        """No worker runs it."""
 
     with Forebay(url) as app:
         task = app.task(name="send")(send)
@@ -104,10 +104,10 @@ def inserts(url: str, admin: redis.Redis, calls: int, rounds: int) -> Iterator[F
             bulks.append([1_000 * speed for speed in alternating(many, calls // 50, 1)])
             progress("inserts", number + 1, rounds)
         store.close()
-    yield compared("enqueue one by one", beside_last(singles, 0), of_raw=0.85)
-    yield compared("insert one by one, at the store", beside_last(singles, 1), of_raw=0.85)
-    yield compared("enqueue by 1,000 (raw: LPUSH)", beside_last(bulks, 0), of_raw=0.4, each_second=45_000)
-    yield compared("insert by 1,000, at the store", beside_last(bulks, 1), of_raw=0.4)
+    yield compared("enqueue one by one", against_last(singles, 0), of_raw=0.85)
+    yield compared("insert one by one, at the store", against_last(singles, 1), of_raw=0.85)
+    yield compared("enqueue by 1,000 (raw: LPUSH)", against_last(bulks, 0), of_raw=0.4, each_second=45_000)
+    yield compared("insert by 1,000, at the store", against_last(bulks, 1), of_raw=0.4)
 
 
 def pushed(admin: redis.Redis, jobs: int, payload: bytes) -> None:
@@ -121,7 +121,7 @@ def pushed(admin: redis.Redis, jobs: int, payload: bytes) -> None:
 # Drains
 
 
-def drains(stores: Stores, port: int, jobs: int, rounds: int) -> Iterator[Figure]:
+def drains(stores: Stores, port: int, jobs: int, rounds: int) -> Iterator[Measurement]:
     """Settle what was claimed and claim the next, again and again, until nothing is left: at the store, and
     by worker processes of four threads with jobs that do nothing."""
     ways: dict[str, Callable[[], float]] = {}
@@ -214,15 +214,15 @@ def main() -> int:
     try:
         stores = Stores(server)
         with redis.Redis(port=server.port) as admin:
-            figures = [*inserts(next(stores), admin, 2_000 // scale, rounds)]
-            figures += drains(stores, server.port, 50_000 // scale, rounds)
-            figures += pick_up(stores, server.port, rounds, 5.0 / scale)
-            figures += backlog(next(stores), admin, 1_000_000 // scale, rounds)
+            measurements = [*inserts(next(stores), admin, 2_000 // scale, rounds)]
+            measurements += drains(stores, server.port, 50_000 // scale, rounds)
+            measurements += pick_up(stores, server.port, rounds, 5.0 / scale)
+            measurements += backlog(next(stores), admin, 1_000_000 // scale, rounds)
     finally:
         server.close()
-    figures += restart(rounds, **DURABLE)
-    show("Redis", figures)
-    write(options.json, before, figures)
+    measurements += restart(rounds, **DURABLE)
+    show("Redis", measurements)
+    write(options.json, before, measurements)
     return 0
 
 

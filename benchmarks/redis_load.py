@@ -16,7 +16,6 @@ from typing import Final
 
 import redis
 
-from benchmarks.figures import Figure, at_most
 from benchmarks.latency import (
     DEADLINE_SECONDS,
     EVERY_SECONDS,
@@ -28,8 +27,9 @@ from benchmarks.latency import (
     in_another_process,
     now_ns,
     paced,
-    pick_up_figures,
+    pick_up_measurements,
 )
+from benchmarks.measurements import Measurement, at_most
 from benchmarks.places import progress
 from benchmarks.postgres import BATCH, GATES, JOB, QUEUE
 from benchmarks.postgres_pickup import ours
@@ -80,7 +80,7 @@ def raw(port: int, jobs: int) -> Delays:
         return delays(sent, starts.result())
 
 
-def pick_up(urls: Iterator[str], port: int, rounds: int, seconds: float) -> Iterator[Figure]:
+def pick_up(urls: Iterator[str], port: int, rounds: int, seconds: float) -> Iterator[Measurement]:
     """From the begin of the enqueue call, and from its return, to the first line of the task."""
     jobs = round(seconds / EVERY_SECONDS)
     found = []
@@ -89,8 +89,8 @@ def pick_up(urls: Iterator[str], port: int, rounds: int, seconds: float) -> Iter
         progress("pick-up", number + 1, rounds)
     begins = [(mine.from_begin, bare.from_begin) for mine, bare in found]
     returns = [(mine.from_return, bare.from_return) for mine, bare in found]
-    yield from pick_up_figures("from the call", begins, GOALS)
-    yield from pick_up_figures("from its return", returns, GOALS)
+    yield from pick_up_measurements("from the call", begins, GOALS)
+    yield from pick_up_measurements("from its return", returns, GOALS)
 
 
 # A long backlog
@@ -120,18 +120,18 @@ def scripted_us(admin: redis.Redis, work: Callable[[], object]) -> float:
     return float(admin.info("commandstats")["cmdstat_evalsha"]["usec"])
 
 
-def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Figure]:
+def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Measurement]:
     """What a waiting job takes, and an exchange beside many of them and beside few."""
     long, short = open_engine(f"{url}-long").store(), open_engine(f"{url}-short").store()
     long.insert([JOB])
     before = admin.info("memory")["used_memory"]
     filled(long, jobs)
     each = (admin.info("memory")["used_memory"] - before) / jobs
-    yield Figure(
+    yield Measurement(
         measure=f"memory of a waiting job, {jobs:,} wait",
         ours=each,
         unit=" bytes",
-        beside=f"{len(JOB.payload)} bytes payload",
+        against=f"{len(JOB.payload)} bytes payload",
         goals=(at_most(each, 700, " bytes"),),
     )
     moved = CLAIMS * BATCH
@@ -145,15 +145,15 @@ def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Fi
             pass
         progress("claims", number + 1, rounds)
     ratio = median(many / few for many, few in pairs)
-    yield Figure(
+    yield Measurement(
         measure=f"exchange of a job, {jobs:,} wait",
         ours=median(many for many, _ in pairs) / moved,
         unit=" us",
-        beside=f"{median(few for _, few in pairs) / moved:.3g} us, {FEW:,} wait",
+        against=f"{median(few for _, few in pairs) / moved:.3g} us, {FEW:,} wait",
         ratio=ratio,
         goals=(at_most(ratio, 1.5, "x"),),
         rounds=tuple(many / moved for many, _ in pairs),
-        beside_rounds=tuple(few / moved for _, few in pairs),
+        against_rounds=tuple(few / moved for _, few in pairs),
     )
     long.close()
     short.close()
@@ -182,7 +182,7 @@ def counted(app: Forebay, state: str) -> int:
         return 0
 
 
-def restart(rounds: int, **settings: str) -> Iterator[Figure]:
+def restart(rounds: int, **settings: str) -> Iterator[Measurement]:
     """From when the server answers again until a worker has written the next completion."""
     logging.getLogger("forebay").setLevel(logging.ERROR)  # it is away on purpose
     server = RedisServer(**settings)
@@ -201,11 +201,11 @@ def restart(rounds: int, **settings: str) -> Iterator[Figure]:
             progress("restarts", number + 1, rounds)
         working.result(DEADLINE_SECONDS)
     server.close()
-    yield Figure(
+    yield Measurement(
         measure="restart until work goes on",
         ours=median(waits),
         unit=" s",
-        beside=f"{max(waits):.2g} s at most",
+        against=f"{max(waits):.2g} s at most",
         goals=(at_most(max(waits), 5.0, " s"),),
         rounds=tuple(waits),
     )

@@ -1,4 +1,4 @@
-"""Promises of the Redis engine that need figures: memory, how long a server is busy, how soon work goes on.
+"""Promises of the Redis engine that need numbers: memory, how long a server is busy, how soon work goes on.
 
 The first part enqueues and finishes a hundred thousand jobs and asks the server what they take.
 
@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import redis
 
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_most, machine, parser, show, write
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE, NewJob, WorkerId
 from forebay.domain.outcome import Completed
@@ -52,15 +52,15 @@ def main() -> None:
     options = parser(__doc__).parse_args()
     before = machine()
     jobs, outages = (100_000, (0.5, 3.0)) if options.quick else (1_000_000, (0.5, 3.0, 10.0) * 3)
-    figures = [*memory(), *history(jobs), *returns(outages)]
-    show("Redis: promises", figures)
-    write(options.json, before, figures)
+    measurements = [*memory(), *history(jobs), *returns(outages)]
+    show("Redis: promises", measurements)
+    write(options.json, before, measurements)
 
 
 # What jobs take
 
 
-def memory() -> Iterator[Figure]:
+def memory() -> Iterator[Measurement]:
     server = RedisServer()
     try:
         url = f"{server.url()}?persistence=none&max_finished=0"
@@ -77,8 +77,8 @@ def memory() -> Iterator[Figure]:
     finally:
         server.close()
     goals = (at_most(waiting, MOST_BYTES, " bytes"),)
-    yield Figure(measure="a waiting job with 100 bytes takes", ours=waiting, unit=" bytes", goals=goals)
-    yield Figure(measure="a completed job with 100 bytes takes", ours=finished, unit=" bytes")
+    yield Measurement(measure="a waiting job with 100 bytes takes", ours=waiting, unit=" bytes", goals=goals)
+    yield Measurement(measure="a completed job with 100 bytes takes", ours=finished, unit=" bytes")
 
 
 def used(admin: redis.Redis) -> int:
@@ -88,7 +88,7 @@ def used(admin: redis.Redis) -> int:
 # How long the server is busy
 
 
-def history(jobs: int) -> Iterator[Figure]:
+def history(jobs: int) -> Iterator[Measurement]:
     server = RedisServer(**{"slowlog-log-slower-than": str(SLOW_US), "slowlog-max-len": "100000"})
     try:
         with closing(open_engine(f"{server.url()}?persistence=none&max_finished=0").store()) as store:
@@ -102,24 +102,28 @@ def history(jobs: int) -> Iterator[Figure]:
                 while went := store.prune():
                     gone += went
                 seconds = time.monotonic() - started
-                beside = f"{(len(done) - first) / seconds:,.0f} jobs/s done beside"
+                against = f"{(len(done) - first) / seconds:,.0f} jobs/s done beside"
             scripts, plain = longest(admin)
     finally:
         server.close()
-    yield Figure(measure=f"history of {jobs:,} goes, jobs", ours=gone / seconds, unit="/s", beside=beside)
+    yield Measurement(
+        measure=f"history of {jobs:,} goes, jobs", ours=gone / seconds, unit="/s", against=against
+    )
     for name, ms in scripts:
         goals = (at_most(ms, LONGEST_MS, " ms"),)
-        beside = f"{plain:.3g} ms one command"
-        yield Figure(measure=f"longest {name} meanwhile", ours=ms, unit=" ms", beside=beside, goals=goals)
+        against = f"{plain:.3g} ms one command"
+        yield Measurement(
+            measure=f"longest {name} meanwhile", ours=ms, unit=" ms", against=against, goals=goals
+        )
 
 
-def cpu_of_a_step(admin: redis.Redis, store: Store) -> Figure:
+def cpu_of_a_step(admin: redis.Redis, store: Store) -> Measurement:
     """By the processor's time, which a busy machine does not change much."""
     before = cpu_ms(admin)
     gone = sum(store.prune() for _ in range(20))
     ms = (cpu_ms(admin) - before) / (gone / STEP)
     goals = (at_most(ms, LONGEST_MS, " ms"),)
-    return Figure(measure=f"{STEP} jobs go, CPU of the server", ours=ms, unit=" ms", goals=goals)
+    return Measurement(measure=f"{STEP} jobs go, CPU of the server", ours=ms, unit=" ms", goals=goals)
 
 
 def cpu_ms(admin: redis.Redis) -> float:
@@ -144,7 +148,7 @@ def complete_some(store: Store, most: int) -> int:
 
 @contextmanager
 def load(server: RedisServer) -> Iterator[list[int]]:
-    """Somebody who enqueues and completes one job after the other; a line for each in what is given."""
+    """A client that enqueues and completes one job after the other; a line for each in what is given."""
     done: list[int] = []
     is_over = threading.Event()
 
@@ -183,7 +187,7 @@ def longest(admin: redis.Redis) -> tuple[list[tuple[str, float]], float]:
 # How soon work goes on
 
 
-def returns(outages: tuple[float, ...]) -> Iterator[Figure]:
+def returns(outages: tuple[float, ...]) -> Iterator[Measurement]:
     server = RedisServer(appendonly="yes", appendfsync="always")
     try:
         with Forebay(server.url()) as app:
@@ -210,7 +214,7 @@ def returns(outages: tuple[float, ...]) -> Iterator[Figure]:
                 producer.join()
     finally:
         server.close()
-    yield Figure(
+    yield Measurement(
         measure=f"next job after {len(waits)} outages, longest",
         ours=max(waits),
         unit=" s",

@@ -27,7 +27,7 @@ import psycopg
 
 from benchmarks.compare.servers import Server, server
 from benchmarks.explorer import QUEUES, live_through
-from benchmarks.figures import ARGUMENT, Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, at_most, machine, parser, show, write
 from benchmarks.throughput import in_bulk, opened
 from forebay.domain.job import QueueName
 from forebay.stores.contract.store import Store
@@ -140,29 +140,29 @@ def _forget_at_once(store: Store) -> None:
         store.save_queue(QueueName(name), {"keep_finished_ms": 1})
 
 
-def figures(engine: str, made: Server, scale: int) -> Iterator[Figure]:
+def measurements(engine: str, made: Server, scale: int) -> Iterator[Measurement]:
     alone = 0.0
     for number in WORKERS:
         made.empty()
         speed = drained(made.url, number, JOBS // scale)
         alone = alone or speed
-        yield Figure(f"drain by {number} worker processes", speed, "/s", "one process", speed / alone)
+        yield Measurement(f"drain by {number} worker processes", speed, "/s", "one process", speed / alone)
     made.empty()
     cuts = quantiles(end_to_end(made.url, END_TO_END // scale), n=100)
-    yield Figure("end to end, p50", cuts[49] * 1e3, " ms")
-    yield Figure("end to end, p99", cuts[98] * 1e3, " ms")
+    yield Measurement("end to end, p50", cuts[49] * 1e3, " ms")
+    yield Measurement("end to end, p99", cuts[98] * 1e3, " ms")
     made.empty()
     kept, sizes = history(engine, made.url, ROUND // scale)
-    yield Figure("a finished job that is kept", kept, " bytes")
+    yield Measurement("a finished job that is kept", kept, " bytes")
     yield grown(sizes)
 
 
-def grown(sizes: Sequence[int]) -> Figure:
+def grown(sizes: Sequence[int]) -> Measurement:
     """How the store grows while as many are forgotten as finish."""
     growth = sizes[-1] / sizes[0]
     words = f"{sizes[0] / 1e6:,.1f} to {sizes[-1] / 1e6:,.1f} MB"
     goals = (at_most(growth, MOST_GROWTH, " x"),)
-    return Figure(f"after {len(sizes)} rounds of forgetting", growth, " x", words, None, goals)
+    return Measurement(f"after {len(sizes)} rounds of forgetting", growth, " x", words, None, goals)
 
 
 def main() -> int:
@@ -171,7 +171,7 @@ def main() -> int:
     options = arguments.parse_args()
     before = machine()
     with server(options.engine) as made:
-        found = list(figures(options.engine, made, 10 if options.quick else 1))
+        found = list(measurements(options.engine, made, 10 if options.quick else 1))
     show(f"Workers, end to end and history on {options.engine}", found)
     write(options.json, before, found)
     return 0

@@ -23,7 +23,7 @@ from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 from typing import Final
 
-from benchmarks.figures import Figure, at_most, show
+from benchmarks.measurements import Measurement, at_most, show
 from forebay import Forebay
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.schedule import Schedule, ScheduleDefinition
@@ -88,7 +88,7 @@ def fired_within(reader: Reader, size: int, due_at: int) -> float:
     raise AssertionError(f"not all schedules were fired within {PATIENCE_SECONDS:.0f} s")
 
 
-def many_at_once(url: str, size: int) -> tuple[Figure, Figure]:
+def many_at_once(url: str, size: int) -> tuple[Measurement, Measurement]:
     due_at = saved(url, size)
     context = get_context("spawn")
     is_over = context.Event()
@@ -108,14 +108,14 @@ def many_at_once(url: str, size: int) -> tuple[Figure, Figure]:
             process.join()
     if not jobs == fired == size:
         raise AssertionError(f"{size} schedules, fired {fired} times, have made {jobs} jobs")
-    within = Figure(
+    within = Measurement(
         measure=f"{size:,} schedules at once, {SCHEDULERS} schedulers",
         ours=seconds,
         unit="s",
         goals=(at_most(seconds, GOAL_SECONDS, " s"),),
     )
     spent = (cpu_of_children() - before) / size * 1e6
-    spent_figure = Figure(
+    spent_figure = Measurement(
         measure="processor time of all schedulers, their start included", ours=spent, unit="us each"
     )
     return within, spent_figure
@@ -134,7 +134,7 @@ def cpu_of_children() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def drift(url: str, jobs: int) -> Figure:
+def drift(url: str, jobs: int) -> Measurement:
     """How late jobs start that have a time, on a worker that has nothing else to do."""
     app = Forebay(url)
 
@@ -151,11 +151,11 @@ def drift(url: str, jobs: int) -> Figure:
             late.append(started_at(reader, handle.id) - at)
     if min(late) < 0:
         raise AssertionError(f"a job has started {-min(late)} ms before its time")
-    return Figure(
+    return Measurement(
         measure=f"a job starts after its time, the latest of {jobs}",
         ours=float(max(late)),
         unit="ms",
-        beside=f"{median(late):.0f} ms in the middle",
+        against=f"{median(late):.0f} ms in the middle",
         goals=(at_most(float(max(late)), LATE_GOAL_MS, " ms"),),
         rounds=tuple(map(float, late)),
     )
@@ -175,9 +175,9 @@ def main() -> None:
     options.add_argument("--size", type=int, default=10_000)
     options.add_argument("--jobs", type=int, default=JOBS)
     chosen = options.parse_args()
-    figures = [drift(chosen.url, chosen.jobs), *many_at_once(chosen.url, chosen.size)]
-    show("Schedules, and jobs that have a time", figures)
-    sys.exit(not all(goal.is_met for figure in figures for goal in figure.goals))
+    measurements = [drift(chosen.url, chosen.jobs), *many_at_once(chosen.url, chosen.size)]
+    show("Schedules, and jobs that have a time", measurements)
+    sys.exit(not all(goal.is_met for measurement in measurements for goal in measurement.goals))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from benchmarks.figures import ARGUMENT, Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, at_least, at_most, machine, parser, show, write
 from tests.servers import Postgres
 
 QUEUE: Final = "bench"
@@ -123,7 +123,7 @@ async def circle(connection: Connection, rounds: int) -> None:
             raise AssertionError("a lease was lost")
 
 
-async def batches(server: Server, rounds: int) -> list[Figure]:
+async def batches(server: Server, rounds: int) -> list[Measurement]:
     connections = [await Connection.to(server.port) for _ in range(4)]
     await circle(connections[0], 3)
     span = Span(server)
@@ -133,17 +133,17 @@ async def batches(server: Server, rounds: int) -> list[Figure]:
     for one in connections:
         one.close()
     return [
-        Figure(
+        Measurement(
             "batches of 100: enqueue, claim, settle",
             speed,
             "jobs/s",
             goals=(at_least(speed, BATCHES_GOAL, "jobs/s"),),
         ),
-        Figure("  processor time of the server", span.cpu_us(jobs), "us/job"),
+        Measurement("  processor time of the server", span.cpu_us(jobs), "us/job"),
     ]
 
 
-async def singles(server: Server, count: int) -> list[Figure]:
+async def singles(server: Server, count: int) -> list[Measurement]:
     connections = [await Connection.to(server.port) for _ in range(32)]
 
     async def enqueue(connection: Connection, times: int) -> None:
@@ -159,9 +159,9 @@ async def singles(server: Server, count: int) -> list[Figure]:
     for one in connections:
         one.close()
     return [
-        Figure("single enqueues", speed, "jobs/s", goals=(at_least(speed, SINGLES_GOAL, "jobs/s"),)),
-        Figure("  processor time of the server", cpu, "us/job"),
-        Figure("single enqueues at 750/s, p99", p99, "ms", goals=(at_most(p99, SINGLE_GOAL_MS, "ms"),)),
+        Measurement("single enqueues", speed, "jobs/s", goals=(at_least(speed, SINGLES_GOAL, "jobs/s"),)),
+        Measurement("  processor time of the server", cpu, "us/job"),
+        Measurement("single enqueues at 750/s, p99", p99, "ms", goals=(at_most(p99, SINGLE_GOAL_MS, "ms"),)),
     ]
 
 
@@ -188,7 +188,7 @@ async def paced(connections: list[Connection], rate: float, count: int) -> list[
     return took
 
 
-async def pickups(server: Server, count: int) -> list[Figure]:
+async def pickups(server: Server, count: int) -> list[Measurement]:
     waiting, enqueuing = await Connection.to(server.port), await Connection.to(server.port)
     while jobs := (await waiting.post("/v1/claim", {"queues": [QUEUE], "most": 1_000, "wait_seconds": 0}))[
         "jobs"
@@ -207,10 +207,10 @@ async def pickups(server: Server, count: int) -> list[Figure]:
     p99 = quantiles(took, n=100)[98] * 1_000
     waiting.close()
     enqueuing.close()
-    return [Figure("pick-up by long poll, p99", p99, "ms", goals=(at_most(p99, PICKUP_GOAL_MS, "ms"),))]
+    return [Measurement("pick-up by long poll, p99", p99, "ms", goals=(at_most(p99, PICKUP_GOAL_MS, "ms"),))]
 
 
-async def measured(server: Server, *, quick: bool) -> list[Figure]:
+async def measured(server: Server, *, quick: bool) -> list[Measurement]:
     part = 5 if quick else 1
     return [
         *await batches(server, 50 // part),
@@ -232,7 +232,7 @@ def addresses() -> Iterator[dict[str, str]]:
 def main() -> int:
     options = parser(__doc__).parse_args()
     before = machine()
-    figures: list[Figure] = []
+    measurements: list[Measurement] = []
     with addresses() as urls:
         for engine, url in urls.items():
             server = Server(url)
@@ -241,9 +241,9 @@ def main() -> int:
             finally:
                 server.close()
             show(f"The service on {engine}", found)
-            figures += found
-    write(options.json, before, figures)
-    return 0 if all(goal.is_met for one in figures for goal in one.goals) else 1
+            measurements += found
+    write(options.json, before, measurements)
+    return 0 if all(goal.is_met for one in measurements for goal in one.goals) else 1
 
 
 if __name__ == "__main__":

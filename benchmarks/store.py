@@ -3,7 +3,7 @@
 Rows that have a goal are ratios: inserts against a bare job table with one index in the same folder, claims
 on a large store against claims on a small one. Each pair is measured alternately, inserts in five slices, and
 the median of the rounds counts. Requests are made beforehand on both sides: this is the store alone.
-`--json FILE` writes the figures, `--quick` uses a tenth of the sizes.
+`--json FILE` writes the measurements, `--quick` uses a tenth of the sizes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BARE_INSERT = "insert into jobs (queue, run_at, payload) values ('d', ?, ?)"
 
 
 class Bare:
-    """SQLite alone: the limit that nobody can pass."""
+    """SQLite alone: the limit that no queue can pass."""
 
     def __init__(self, folder: Path, synchronous: str) -> None:
         self._raw = sqlite3.connect(folder / "bare.db", isolation_level=None)
@@ -231,12 +231,12 @@ def measure_drain(rounds: int, scale: int) -> list[dict[str, object]]:
 
 
 def row(
-    name: str, ours: str, beside: str, ratio: float | None, goal: float | None, *, is_least: bool
+    name: str, ours: str, against: str, ratio: float | None, goal: float | None, *, is_least: bool
 ) -> dict[str, object]:
     met = None
     if ratio is not None and goal is not None:
         met = ratio >= goal if is_least else ratio <= goal
-    return {"measure": name, "ours": ours, "beside": beside, "ratio": ratio, "goal": goal, "met": met}
+    return {"measure": name, "ours": ours, "beside": against, "ratio": ratio, "goal": goal, "met": met}
 
 
 def show(rows: list[dict[str, object]]) -> None:
@@ -244,8 +244,8 @@ def show(rows: list[dict[str, object]]) -> None:
     for line in rows:
         ratio = "" if line["ratio"] is None else f"{line['ratio']:.2f}"
         goal = "" if line["goal"] is None else f"{line['goal']:.2f}"
-        verdict = {True: "met", False: "MISSED", None: ""}[line["met"]]  # type: ignore[index]
-        print(f"{line['measure']:34} {line['ours']:>12}  {line['beside']:28} {ratio:>6} {goal:>6}  {verdict}")
+        result = {True: "met", False: "MISSED", None: ""}[line["met"]]  # type: ignore[index]
+        print(f"{line['measure']:34} {line['ours']:>12}  {line['beside']:28} {ratio:>6} {goal:>6}  {result}")
 
 
 def main() -> None:
@@ -253,7 +253,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each pair is measured (5)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, for a look in a minute")
     parser.add_argument("--only", choices=("inserts", "claims", "drain"), help="one part of the measures")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--json", type=Path, help="also write the measurements to this file")
     chosen = parser.parse_args()
     scale = 10 if chosen.quick else 1
     parts = {"inserts": measure_inserts, "drain": measure_drain, "claims": measure_claims}

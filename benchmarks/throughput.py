@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from benchmarks.figures import ARGUMENT, Figure, compared, machine, parser, show, write
+from benchmarks.measurements import ARGUMENT, Measurement, compared, machine, parser, show, write
 from benchmarks.store import Bare, Progress, per_second
 from forebay import Forebay
 from forebay.app.task import Task
@@ -95,7 +95,7 @@ def enqueue_pair(work: Enqueue, durability: str, synchronous: str, jobs: int) ->
     return ours, raw
 
 
-def measure_enqueue(rounds: int, scale: int) -> list[Figure]:
+def measure_enqueue(rounds: int, scale: int) -> list[Measurement]:
     def pairs(work: Enqueue, durability: str, synchronous: str, jobs: int) -> list[tuple[float, float]]:
         return [enqueue_pair(work, durability, synchronous, jobs // scale) for _ in range(rounds)]
 
@@ -195,7 +195,7 @@ def drain_pair(durability: str, jobs: int) -> tuple[float, float]:
     return ours, raw
 
 
-def measure_drain(rounds: int, scale: int) -> list[Figure]:
+def measure_drain(rounds: int, scale: int) -> list[Measurement]:
     jobs = 50_000 // scale
     pairs: dict[str, list[tuple[float, float]]] = {durability: [] for durability in SYNCHRONOUS}
     for _, durability in itertools.product(range(rounds), SYNCHRONOUS):
@@ -206,31 +206,31 @@ def measure_drain(rounds: int, scale: int) -> list[Figure]:
     ]
 
 
-def measure_backlog() -> list[Figure]:
+def measure_backlog() -> list[Measurement]:
     """One run each: filling takes longer than measuring."""
-    figures = []
+    measurements = []
     with folder() as where:
         missing = BACKLOG
         for durability, synchronous in SYNCHRONOUS.items():
             fill(where, missing)
             ours = drain(where, durability, BACKLOG, BACKLOG_SECONDS)
             missing = round(ours * BACKLOG_SECONDS) // BULK * BULK
-            with folder() as beside:
-                raw = raw_drain(beside, synchronous, jobs=BACKLOG // 5, waiting=BACKLOG)
+            with folder() as against:
+                raw = raw_drain(against, synchronous, jobs=BACKLOG // 5, waiting=BACKLOG)
             name = f"drain, {BACKLOG:,} waiting, {BACKLOG_SECONDS:.0f} s"
-            figures.append(compared(name + (", full" if durability == "full" else ""), [(ours, raw)]))
-    return figures
+            measurements.append(compared(name + (", full" if durability == "full" else ""), [(ours, raw)]))
+    return measurements
 
 
 def main() -> None:
     chosen = parser(__doc__).parse_args()
     rounds, scale = (2, 10) if chosen.quick else (chosen.rounds, 1)
     before = machine()
-    figures = measure_enqueue(rounds, scale) + measure_drain(rounds, scale)
+    measurements = measure_enqueue(rounds, scale) + measure_drain(rounds, scale)
     if not chosen.quick:
-        figures += measure_backlog()
-    show("Throughput", figures)
-    write(chosen.json, before, figures)
+        measurements += measure_backlog()
+    show("Throughput", measurements)
+    write(chosen.json, before, measurements)
 
 
 if __name__ == "__main__":

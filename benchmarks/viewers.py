@@ -28,9 +28,9 @@ from typing import Any, Final
 import httpx2
 
 from benchmarks.explorer import GOAL_MS, QUEUES, SOME, live_through
-from benchmarks.figures import Figure, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_most, machine, parser, show, write
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 
 EVERY_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 30.0
@@ -46,7 +46,7 @@ class Seen:
 
 
 class Viewer:
-    """Somebody with an open page."""
+    """A user with an open page."""
 
     def __init__(self, address: str, key: str | None, number: int) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -105,15 +105,17 @@ def looked(address: str, users: int, seconds: float, key: str | None = None) -> 
     return all_seen
 
 
-def figures(seen: Seen) -> Iterator[Figure]:
+def measurements(seen: Seen) -> Iterator[Measurement]:
     for name, took in seen.took.items():
         late = quantiles(took, n=100)[98] * 1e3 if len(took) > 1 else took[0] * 1e3
         goals = (at_most(late, GOAL_MS, " ms"),) if name in ("search", "total") else ()
-        yield Figure(
+        yield Measurement(
             f"{name}, p99 of {len(took):,}", late, " ms", f"median {median(took) * 1e3:.1f} ms", goals=goals
         )
     wrong = ", ".join(f"{what} {count}" for what, count in sorted(seen.wrong.items()))
-    yield Figure("went wrong", seen.wrong.total(), "", wrong, goals=(at_most(seen.wrong.total(), 0, ""),))
+    yield Measurement(
+        "went wrong", seen.wrong.total(), "", wrong, goals=(at_most(seen.wrong.total(), 0, ""),)
+    )
 
 
 @contextmanager
@@ -140,7 +142,7 @@ def main() -> int:
     seconds = options.seconds / 10 if options.quick else options.seconds
     before = machine()
     with served(options.address) as address:
-        found = list(figures(looked(address, options.users, seconds, os.environ.get("FOREBAY_API_KEY"))))
+        found = list(measurements(looked(address, options.users, seconds, os.environ.get("FOREBAY_API_KEY"))))
     show(f"{options.users} people look at the dashboard for {seconds:g} s", found)
     write(options.json, before, found)
     return 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from benchmarks.figures import Figure, at_least, at_most, machine, parser, show, write
+from benchmarks.measurements import Measurement, at_least, at_most, machine, parser, show, write
 from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program
@@ -165,22 +165,22 @@ def done(app: Forebay) -> int:
     return counts[QUEUE].completed if QUEUE in counts else 0
 
 
-def measure_isolated(rounds: int, jobs: int) -> Figure:
+def measure_isolated(rounds: int, jobs: int) -> Measurement:
     pairs = [(isolated_speed(2, jobs), isolated_speed(1, jobs)) for _ in range(rounds)]
     ratio = median(two / one for two, one in pairs)
-    return Figure(
+    return Measurement(
         measure="isolated jobs of 5 ms, two processes",
         ours=median(two for two, _ in pairs),
         unit="/s",
-        beside=f"{median(one for _, one in pairs):,.0f}/s by one",
+        against=f"{median(one for _, one in pairs):,.0f}/s by one",
         ratio=ratio,
         goals=(at_least(ratio, 1.5, " times one"),),
         rounds=tuple(two for two, _ in pairs),
-        beside_rounds=tuple(one for _, one in pairs),
+        against_rounds=tuple(one for _, one in pairs),
     )
 
 
-def measure_timeout(rounds: int) -> Figure:
+def measure_timeout(rounds: int) -> Measurement:
     """From the time limit until the process is dead; the job holds the interpreter."""
     late = []
     with place() as here:
@@ -195,7 +195,7 @@ def measure_timeout(rounds: int) -> Figure:
 # ------------------------------------------------------------------ deaths
 
 
-def measure_killed_child(rounds: int) -> Figure:
+def measure_killed_child(rounds: int) -> Measurement:
     """From the death of a worker process until its job runs again in its sibling."""
     return seconds("killed worker process: runs again after", [killed_child() for _ in range(rounds)], 1.0)
 
@@ -212,7 +212,7 @@ def killed_child() -> float:
         return here.said("job-2")[1] - killed
 
 
-def measure_killed_supervisor(rounds: int) -> Figure:
+def measure_killed_supervisor(rounds: int) -> Measurement:
     """From the death of a supervisor, and with it of its worker processes, until another has the job."""
     goal = LEASE_SECONDS + 2
     after = [killed_supervisor() for _ in range(rounds)]
@@ -233,7 +233,9 @@ def killed_supervisor() -> float:
 # ------------------------------------------------------------------ idling
 
 
-def measure_idle(length: float, url: str | None = None, most: float = 35, above: float = 30) -> list[Figure]:
+def measure_idle(
+    length: float, url: str | None = None, most: float = 35, above: float = 30
+) -> list[Measurement]:
     """A worker process that has nothing to do, and its supervisor, with the megabytes that they may have."""
     with place(url) as here:
         supervisor = here.worker("--processes", "1").pid
@@ -245,9 +247,9 @@ def measure_idle(length: float, url: str | None = None, most: float = 35, above:
         used = (ticks(child) - before) / TICKS / length * 100
         of_child, of_supervisor = resident(child), resident(supervisor)
     return [
-        Figure("an idle worker process", of_child, " MB", goals=(at_most(of_child, most, " MB"),)),
-        Figure("its supervisor", of_supervisor, " MB", goals=(at_most(of_supervisor, above, " MB"),)),
-        Figure("an idle worker process", used, " % of a core", goals=(at_most(used, 0.5, " %"),)),
+        Measurement("an idle worker process", of_child, " MB", goals=(at_most(of_child, most, " MB"),)),
+        Measurement("its supervisor", of_supervisor, " MB", goals=(at_most(of_supervisor, above, " MB"),)),
+        Measurement("an idle worker process", used, " % of a core", goals=(at_most(used, 0.5, " %"),)),
     ]
 
 
@@ -268,7 +270,7 @@ def ticks(pid: int) -> int:
 # ------------------------------------------------------------------ unknown tasks
 
 
-def measure_strangers(rounds: int, strangers: int) -> Figure:
+def measure_strangers(rounds: int, strangers: int) -> Measurement:
     """A claim of a hundred jobs, with and without jobs of an unknown task that stand in front of them."""
     with tempfile.TemporaryDirectory(prefix="forebay-workers-") as folder:
         alone, crowded = (open_engine(f"sqlite:///{folder}/{name}.db").store() for name in ("one", "two"))
@@ -281,11 +283,11 @@ def measure_strangers(rounds: int, strangers: int) -> Figure:
         alone.close()
         crowded.close()
     ratio = median(one for one, _ in pairs) / median(two for _, two in pairs)
-    return Figure(
+    return Measurement(
         measure=f"claim behind {strangers:,} of an unknown task",
         ours=median(one for one, _ in pairs) * 1_000,
         unit=" ms",
-        beside=f"{median(two for _, two in pairs) * 1_000:.3g} ms without",
+        against=f"{median(two for _, two in pairs) * 1_000:.3g} ms without",
         ratio=ratio,
         goals=(at_most(ratio, 1.5, " times without"),),
     )
@@ -312,8 +314,8 @@ def claim(store: Store) -> tuple[float, int]:
 # ------------------------------------------------------------------ all of it
 
 
-def seconds(measure: str, found: list[float], goal: float) -> Figure:
-    return Figure(
+def seconds(measure: str, found: list[float], goal: float) -> Measurement:
+    return Measurement(
         measure, median(found), " s", goals=(at_most(median(found), goal, " s"),), rounds=tuple(found)
     )
 
@@ -324,7 +326,7 @@ def main() -> None:
         (2, 200, 20_000, 3.0) if chosen.quick else (chosen.rounds, 1_000, 1_000_000, 20.0)
     )
     before = machine()
-    figures = [
+    measurements = [
         measure_isolated(rounds, jobs),
         measure_timeout(rounds),
         measure_killed_child(rounds),
@@ -332,8 +334,8 @@ def main() -> None:
         *measure_idle(idle),
         measure_strangers(rounds, strangers),
     ]
-    show("Workers", figures)
-    write(chosen.json, before, figures)
+    show("Workers", measurements)
+    write(chosen.json, before, measurements)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 # The store notes the time of a claim a moment before or after it takes the token, if it waits for a lock.
 SLACK_SECONDS: Final = 1
 
-Firings = Mapping[str, Mapping[tuple[int, str], ScheduleRun]]
+ScheduleRuns = Mapping[str, Mapping[tuple[int, str], ScheduleRun]]
 
 
 @dataclass
@@ -34,13 +34,13 @@ class Account:
     states: Counter[str] = field(default_factory=Counter)
     bad_attempts: Counter[str] = field(default_factory=Counter)
     attempts: int = 0
-    firings: int = 0
+    schedule_runs: int = 0
     problems: list[str] = field(default_factory=list)
 
 
-def compare(app: Forebay, folder: Path, firings: Firings) -> Account:
+def compare(app: Forebay, folder: Path, schedule_runs: ScheduleRuns) -> Account:
     """Hold what was told and done against what the store says."""
-    lines = {name: list(known.values()) for name, known in firings.items()}
+    lines = {name: list(known.values()) for name, known in schedule_runs.items()}
     fired = [
         line.job_id for known in lines.values() for line in known if line.status is ScheduleRunStatus.ENQUEUED
     ]
@@ -49,11 +49,11 @@ def compare(app: Forebay, folder: Path, firings: Firings) -> Account:
     done = done_of(folder / "effects.log")
     for job_id, life in lives.items():
         done.history.accepted[job_id] = as_accepted(job_id, told.get(job_id), life)
-    account = Account(accepted=len(lives), attempts=len(done.history.starts), firings=len(fired))
+    account = Account(accepted=len(lives), attempts=len(done.history.starts), schedule_runs=len(fired))
     for life in (one for one in lives.values() if one is not None):
         account.states["expired" if life.job.reason == "expired" else life.job.state.value] += 1
         account.bad_attempts.update(row.outcome.value for row in life.attempts)
-    account.problems += [*problems(done.history, lives, firings=lines), *done.beyond_limits()]
+    account.problems += [*problems(done.history, lives, schedule_runs=lines), *done.beyond_limits()]
     account.problems += app.client.read(lambda reader: reader.health()).problems
     return account
 
@@ -95,8 +95,8 @@ class Done:
 
     def beyond_limits(self) -> Iterator[str]:
         """An attempt counts from its first line to its last, but for no longer than an unrenewed lease lasts
-        from its claim: so long it surely had its lease. Of one without a last line nobody knows. Under a rate
-        it is the claim that counts."""
+        from its claim: so long it surely had its lease. Of one without a last line that is unknown. Under a
+        rate it is the claim that counts."""
         started = {start.lease: start.at for start in self.history.starts}
         for limit in LIMITS:
             self.history.leases = {}

@@ -1,5 +1,5 @@
-"""Worker processes that live on a simulated clock: the coordinator, the renewal and the duties as they are;
-only what runs the tasks is played."""
+"""Worker processes that live on a simulated clock: the coordinator, the renewal and the maintenance tasks as
+they are; only what runs the tasks is played."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ class SimulatedWorker:
         if self.is_alive and hasattr(self, "_coordinator"):
             self._coordinator.is_claiming = False
             self._guarded(self._coordinator.return_unstarted)
-            self.poke()
+            self.wake()
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """A hint that something may have come."""
         self._inbox.wake()
         self._stage.later(0.0, lambda: self._guarded(self._turn))
@@ -238,7 +238,7 @@ class SimulatedWorker:
         now = self.clock.monotonic()
         if now > one.start_by or not one.mark_started(now):
             self._inbox.put(one, Interrupted())
-            self.poke()
+            self.wake()
             return
         self._stage.history.starts.append(
             Start(lease=one.lease, worker=self.id, at=self._stage.clock.now_ms())

@@ -36,7 +36,7 @@ class Post:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.started += 1
-        # What the machine's owner has set must not steer this.
+        # What the machine's owner has set must not affect this.
         plain = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY")}
         with self._log.open("ab") as log:
             return subprocess.Popen(
@@ -76,7 +76,7 @@ class Post:
 
 
 def living(folder: Path) -> list[int]:
-    """Processes that work in this folder, whoever has started them."""
+    """Processes that work in this folder, whatever has started them."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
@@ -124,7 +124,7 @@ def manned_again(posts: list[Post], allowed: frozenset[int]) -> list[str]:
 
 
 def ended_in_order(folder: Path, posts: list[Post], allowed: frozenset[int]) -> Iterator[str]:
-    """Ask everybody to stop; what is wrong with how they do it."""
+    """Ask all processes to stop; what is wrong with how they do it."""
     for post in posts:
         send(post.popen.pid, signal.SIGTERM)
     ends = time.monotonic() + END_SECONDS

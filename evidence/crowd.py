@@ -7,7 +7,7 @@ claimed or completed twice, there was no deadlock, and the store finds no proble
 
     python -m evidence.crowd                                    4 processes on a SQLite file, for a minute
     python -m evidence.crowd --engine postgres --processes 8    on a server of its own; redis for Redis
-    python -m evidence.crowd --seconds 5                        a small one; --json FILE writes the figures
+    python -m evidence.crowd --seconds 5                        a small one; --json FILE writes the numbers
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PAPERS: Final = ("accepted", "claimed", "completed")
 
 
 @dataclass
-class Figures:
+class Counters:
     """What one process has seen."""
 
     process: int
@@ -74,10 +74,10 @@ class Figures:
 
 
 class Player:
-    """One process: its papers, its figures and its turns."""
+    """One process: its papers, its counters and its turns."""
 
     def __init__(self, number: int, folder: Path, store: Store, reader: Reader, stack: ExitStack) -> None:
-        self.figures = Figures(process=number)
+        self.counters = Counters(process=number)
         self._store = store
         self._reader = reader
         self._worker = WorkerId(f"crowd-{number}")
@@ -93,7 +93,7 @@ class Player:
         self._timed("heartbeat", lambda: self._store.heartbeat(WorkerInfo(id=self._worker)))
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            if self.figures.accepted - self.figures.completed < BACKLOG:
+            if self.counters.accepted - self.counters.completed < BACKLOG:
                 self._insert()
             self._work()
             self._now_and_then()
@@ -101,19 +101,19 @@ class Player:
 
     def _timed(self, name: str, call: Callable[[], T]) -> T | None:
         """The answer of a call, which must not keep us waiting; None if the store was locked."""
-        figures = self.figures
+        counters = self.counters
         began = time.perf_counter()
         try:
             return call()
         except StoreUnavailable:
-            figures.locked += 1
+            counters.locked += 1
             return None
         finally:
             took = time.perf_counter() - began
-            figures.calls += 1
-            figures.by_call[name] = max(took, figures.by_call.get(name, 0.0))
-            if took > figures.longest_seconds:
-                figures.longest_seconds, figures.longest_call = took, name
+            counters.calls += 1
+            counters.by_call[name] = max(took, counters.by_call.get(name, 0.0))
+            if took > counters.longest_seconds:
+                counters.longest_seconds, counters.longest_call = took, name
 
     def _write(self, paper: str, lines: Iterable[str]) -> int:
         written = [f"{line}\n" for line in lines]
@@ -125,7 +125,7 @@ class Player:
         size = self._dice.choice((1, 1, 1, 1, 10, 300))
         jobs = [self._new_job() for _ in range(size)]
         receipts = self._timed(f"insert {size}", lambda: self._store.insert(jobs))
-        self.figures.accepted += self._write("accepted", (one.id for one in receipts or () if one.id))
+        self.counters.accepted += self._write("accepted", (one.id for one in receipts or () if one.id))
 
     def _new_job(self) -> NewJob:
         delay_ms = self._dice.randrange(20, 200) if self._dice.random() < 0.1 else 0
@@ -145,18 +145,18 @@ class Player:
         if answer is None:
             return 0
         self._count(ends, {*answer.settled})
-        self.figures.refused += len(answer.refused)
+        self.counters.refused += len(answer.refused)
         self._held = list(answer.jobs)
-        self.figures.claimed += self._write("claimed", (f"{job.id} {job.attempt}" for job in self._held))
+        self.counters.claimed += self._write("claimed", (f"{job.id} {job.attempt}" for job in self._held))
         return 0 if self._held else answer.next_due_ms
 
     def _count(self, ends: list[Settlement], settled: set[JobId]) -> None:
-        figures = self.figures
+        counters = self.counters
         done = [end for end in ends if end.job_id in settled]
         completed = (end.job_id for end in done if end.state is JobState.COMPLETED)
-        figures.completed += self._write("completed", completed)
-        figures.failed += sum(end.state is JobState.RETRYING for end in done)
-        figures.handed_back += sum(end.state is JobState.PENDING for end in done)
+        counters.completed += self._write("completed", completed)
+        counters.failed += sum(end.state is JobState.RETRYING for end in done)
+        counters.handed_back += sum(end.state is JobState.PENDING for end in done)
 
     def _ended(self, job: Job) -> Settlement:
         """Most attempts end well; a job fails or is handed back three times at most."""
@@ -172,27 +172,27 @@ class Player:
         leases = [Lease(job.id, job.attempt) for job in self._held]
         answer = self._timed("renew", lambda: self._store.renew(self._worker, leases))
         if answer is not None:
-            self.figures.renewed += len(answer.renewed)
-            self.figures.refused += len(answer.refused)
+            self.counters.renewed += len(answer.renewed)
+            self.counters.refused += len(answer.refused)
 
     def _now_and_then(self) -> None:
-        """The duties that every worker does by the clock, spaced out among all."""
+        """The maintenance tasks that every worker does by the clock, spaced out among all."""
         store = self._store
-        duties: dict[str, Callable[[], object]] = {
+        tasks: dict[str, Callable[[], object]] = {
             "promote": store.promote,
             "sweep": self._sweep,
             "rescore": store.rescore,
             "prune": store.prune,
         }
-        name = self._dice.choice(tuple(duties))
+        name = self._dice.choice(tuple(tasks))
         if self._dice.random() < 0.05 and self._timed(
             "acquire_maintenance", lambda: store.acquire_maintenance(name, 100)
         ):
-            self._timed(name, duties[name])
+            self._timed(name, tasks[name])
 
     def _sweep(self) -> None:
         jobs = self._store.sweep(self._worker)
-        self.figures.swept += len(jobs)
+        self.counters.swept += len(jobs)
         self._store.settle_and_claim(self._worker, [decide(job, Lost("swept"), 0.0) for job in jobs])
 
     def _drain(self, until: float) -> None:
@@ -200,7 +200,7 @@ class Player:
             wait_ms = self._work()
             if not self._held:
                 if not any(counts.live for counts in self._reader.counts().values()):
-                    self.figures.drained = True
+                    self.counters.drained = True
                     return
                 time.sleep(min(20 if wait_ms is None else wait_ms, 20) / 1_000)
 
@@ -214,7 +214,7 @@ def play(number: int, folder: str, seconds: float, url: str) -> None:
         player.play(seconds)
     reader.close()
     store.close()
-    Path(folder, f"figures-{number}").write_text(json.dumps(asdict(player.figures)), encoding="ascii")
+    Path(folder, f"counters-{number}").write_text(json.dumps(asdict(player.counters)), encoding="ascii")
 
 
 def lines(folder: Path, paper: str) -> Iterator[str]:
@@ -227,7 +227,7 @@ def repeated(words: Iterable[str]) -> int:
 
 
 def judge(
-    folder: Path, all_figures: list[Figures], processes: int, url: str
+    folder: Path, all_counters: list[Counters], processes: int, url: str
 ) -> dict[str, tuple[object, bool]]:
     """Each promise with what was found and whether it was kept."""
     accepted, claimed = list(lines(folder, "accepted")), list(lines(folder, "claimed"))
@@ -239,21 +239,21 @@ def judge(
     problems = reader.health().problems
     reader.close()
     allowed = LONGEST_WAIT_SECONDS if url.startswith("sqlite") else LONGEST_ON_A_SERVER
-    longest = max((figures.longest_seconds for figures in all_figures), default=0.0)
+    longest = max((counters.longest_seconds for counters in all_counters), default=0.0)
     return {
-        "processes that came to their end": (len(all_figures), len(all_figures) == processes),
-        "all drained": (all(one.drained for one in all_figures), all(one.drained for one in all_figures)),
+        "processes that came to their end": (len(all_counters), len(all_counters) == processes),
+        "all drained": (all(one.drained for one in all_counters), all(one.drained for one in all_counters)),
         "jobs accepted": (len(accepted), bool(accepted)),
-        "calls that found the store locked": count_of(figures.locked for figures in all_figures),
+        "calls that found the store locked": count_of(counters.locked for counters in all_counters),
         "longest wait of a call, s": (round(longest, 3), longest < allowed),
         "accepted jobs that are not completed": (unfinished, not unfinished),
-        "accepted jobs that nobody completed": none_in(set(accepted) - set(completed)),
-        "completed jobs that nobody accepted": none_in(set(completed) - set(accepted)),
+        "accepted jobs that no process completed": none_in(set(accepted) - set(completed)),
+        "completed jobs that no process accepted": none_in(set(completed) - set(accepted)),
         "jobs completed twice": (repeated(completed), not repeated(completed)),
         "attempts claimed twice": (repeated(claimed), not repeated(claimed)),
         "ids given twice": (repeated(accepted), not repeated(accepted)),
         "jobs in the store beyond the accepted": (total - len(accepted), total == stored == len(accepted)),
-        "settlements and renewals refused": count_of(figures.refused for figures in all_figures),
+        "settlements and renewals refused": count_of(counters.refused for counters in all_counters),
         "deadlocks": count_of([deadlocks(url)] if url.startswith("postgresql") else []),
         "problems in the store": none_in(problems),
     }
@@ -274,7 +274,7 @@ def unfinished_of(reader: Reader, ids: list[str]) -> int:
     return sum(job is None or job.state is not JobState.COMPLETED for job in jobs)
 
 
-def run(folder: Path, processes: int, seconds: float, url: str) -> list[Figures]:
+def run(folder: Path, processes: int, seconds: float, url: str) -> list[Counters]:
     """Let the processes loose and wait for them; those that do not come back are ended."""
     spawn = get_context("spawn")
     players = [spawn.Process(target=play, args=(one, str(folder), seconds, url)) for one in range(processes)]
@@ -289,18 +289,18 @@ def run(folder: Path, processes: int, seconds: float, url: str) -> list[Figures]
             if player.is_alive():
                 player.kill()
                 player.join()
-    return [Figures(**json.loads(file.read_text())) for file in sorted(folder.glob("figures-*"))]
+    return [Counters(**json.loads(file.read_text())) for file in sorted(folder.glob("counters-*"))]
 
 
-def show(all_figures: list[Figures], verdicts: dict[str, tuple[object, bool]], seconds: float) -> None:
+def show(all_counters: list[Counters], results: dict[str, tuple[object, bool]], seconds: float) -> None:
     columns = ("process", "calls", "accepted", "claimed", "completed", "failed", "renewed", "swept", "locked")
     print("".join(f"{name:>10}" for name in columns), "  longest wait")
-    for one in all_figures:
+    for one in all_counters:
         values = "".join(f"{getattr(one, name):>10}" for name in columns)
         print(f"{values}   {one.longest_seconds * 1_000:7.1f} ms in {one.longest_call}")
-    completed = sum(one.completed for one in all_figures)
+    completed = sum(one.completed for one in all_counters)
     print(f"\n{completed:,} jobs completed, {completed / seconds:,.0f} for each second of load\n")
-    for promise, (found, kept) in verdicts.items():
+    for promise, (found, kept) in results.items():
         print(f"  {promise:42} {found!s:>12}  {'kept' if kept else 'BROKEN'}")
 
 
@@ -309,19 +309,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long the load lasts (60)")
     parser.add_argument("--processes", type=int, default=4, help="how many processes there are (4)")
     parser.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the jobs are (sqlite)")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--json", type=Path, help="also write the measurements to this file")
     chosen = parser.parse_args()
     own = server_of_our_own(ENGINES[chosen.engine])
     with tempfile.TemporaryDirectory(prefix="forebay-crowd-") as name, own as server:
         url = url_of(server) if server else f"sqlite:///{name}/crowd.db"
-        all_figures = run(Path(name), chosen.processes, chosen.seconds, url)
-        verdicts = judge(Path(name), all_figures, chosen.processes, url)
-    show(all_figures, verdicts, chosen.seconds)
+        all_counters = run(Path(name), chosen.processes, chosen.seconds, url)
+        results = judge(Path(name), all_counters, chosen.processes, url)
+    show(all_counters, results, chosen.seconds)
     if chosen.json:
-        promises = {promise: {"found": found, "kept": kept} for promise, (found, kept) in verdicts.items()}
-        figures = {"processes": [asdict(one) for one in all_figures], "promises": promises}
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
-    return 0 if all(kept for _, kept in verdicts.values()) else 1
+        promises = {promise: {"found": found, "kept": kept} for promise, (found, kept) in results.items()}
+        counters = {"processes": [asdict(one) for one in all_counters], "promises": promises}
+        chosen.json.write_text(json.dumps(counters, indent=2) + "\n", encoding="utf-8")
+    return 0 if all(kept for _, kept in results.values()) else 1
 
 
 if __name__ == "__main__":

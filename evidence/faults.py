@@ -10,7 +10,7 @@ from forebay.testing.fault_injection import Fault
 
 FAULTS: Final = tuple(Fault)
 # How much likelier a fault is at calls that are few: so each goes wrong in every way in some thousand runs.
-# Whoever sweeps holds back for a while after each fault, and operators do one thing or another now and then.
+# A sweeper holds back for a while after each fault, and operators do one thing or another now and then.
 RARE: Final = dict.fromkeys(
     (
         "sweep",
@@ -33,7 +33,7 @@ class Faults:
     def __init__(self, dice: Random, share: float) -> None:
         self._dice = dice
         self._share = share
-        self.is_away = False  # an outage: nobody reaches the store
+        self.is_away = False  # an outage: no call reaches the store
         self.is_over = False
         self.counts: Counter[tuple[str, Fault]] = Counter()
         self.calls = 0

@@ -56,8 +56,8 @@ class End:
 
 @dataclass(kw_only=True)
 class Span:
-    """A stretch of time for which a lease was held. One that has ended and is renewed before anybody has
-    taken the job over begins another stretch, which no claim has asked for."""
+    """A stretch of time for which a lease was held. One that has ended and is renewed before another worker
+    has taken the job over begins another stretch, which no claim has asked for."""
 
     began_at: int
     ends_at: int
@@ -97,15 +97,15 @@ def problems(
     lives: Lives,
     *,
     limits: Sequence[Limit] = (),
-    firings: Mapping[str, Sequence[ScheduleRun]] | None = None,
+    schedule_runs: Mapping[str, Sequence[ScheduleRun]] | None = None,
     is_ordered: bool = True,
 ) -> Iterator[str]:
     """What is wrong; nothing where every promise was kept. `lives` has what the store says of each accepted
-    job, `firings` what it says of each schedule. The store's times are compared unless `is_ordered` is false,
-    because its clock was set back."""
+    job, `schedule_runs` what it says of each schedule. The store's times are compared unless `is_ordered` is
+    false, because its clock was set back."""
     yield from lost(history, lives)
     yield from finishers(history, lives, is_ordered=is_ordered)
-    for name, lines in (firings or {}).items():
+    for name, lines in (schedule_runs or {}).items():
         yield from fired_twice(name, lines)
     if not is_ordered:
         return
@@ -168,7 +168,7 @@ def early(history: History, lives: Lives) -> Iterator[str]:
         if job is not None and life is not None and not _was_revived(life) and start.at < job.due_at:
             yield f"{start.lease} was started {job.due_at - start.at} ms before it was due"
         if history.leases and start.lease not in history.leases:
-            yield f"{start.lease} was started and nobody has claimed it"
+            yield f"{start.lease} was started and no worker has claimed it"
 
 
 def too_soon_after_parents(history: History, lives: Lives) -> Iterator[str]:

@@ -176,7 +176,7 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
     def collect() -> None:
         with closing(app.engine.store()) as store:
             while not is_over.wait(0.001):
-                _sealed(store).collect(blobs)
+                _payload_store(store).collect(blobs)
                 has_looked.set()
 
     thread = Thread(target=collect)
@@ -190,7 +190,7 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
         thread.join()
 
 
-def _sealed(store: Any) -> store_wrapper.PayloadStore:
+def _payload_store(store: Any) -> store_wrapper.PayloadStore:
     found: store_wrapper.PayloadStore = store
     return found
 

@@ -1,7 +1,7 @@
 """The mixed load of a soak: the tasks, what is asked for, and what operators do meanwhile.
 
 Every task writes to a log outside of the store when it starts and how it ends, under the token of its
-attempt. Whoever enqueues writes down what it was told. What was not accepted, or may have been, is asked for
+attempt. A producer writes down what it was told. What was not accepted, or may have been, is asked for
 again under the same keys: so nothing is enqueued twice, and everything that was accepted is known.
 """
 
@@ -34,10 +34,10 @@ from forebay.errors import StoreUnavailable
 LEASE_MS: Final = 2_000  # short, so that some who are stopped lose theirs
 SLICE_SECONDS: Final = 0.05
 FEED_SECONDS: Final = 0.25
-FIRINGS_SECONDS: Final = 5.0  # the store keeps the last hundred, and there is one each second
+SCHEDULE_RUNS_SECONDS: Final = 5.0  # the store keeps the last hundred, and there is one each second
 OPERATE_SECONDS: Final = 0.5
 RECENT: Final = 100
-MOST_LIVE: Final = 400  # some seconds' work for everybody
+MOST_LIVE: Final = 400  # some seconds' work for all workers
 TENANTS: Final = 20
 SLOW: Final = QueueName("slow")
 LIMITS: Final = (
@@ -167,13 +167,13 @@ class Feed:
         self._fed_at = 0.0
         self._owed = 0.0
         self._operate_at = 0.0
-        self._firings_at = FIRINGS_SECONDS
+        self._schedule_runs_at = SCHEDULE_RUNS_SECONDS
         self._numbers = 0
         self._turns = cycle(KINDS)
         self._asked: list[Asked] = []
         self._recent: deque[JobId] = deque(maxlen=RECENT)
         self._told = (folder / "told.jsonl").open("wb")
-        self.firings: dict[str, dict[tuple[int, str], ScheduleRun]] = {name: {} for name in SCHEDULES}
+        self.schedule_runs: dict[str, dict[tuple[int, str], ScheduleRun]] = {name: {} for name in SCHEDULES}
         self.kinds: Counter[str] = Counter()
         self.refusals = 0
         self.live = 0
@@ -194,16 +194,16 @@ class Feed:
             if lasts >= self._operate_at:
                 self._operate_at = lasts + OPERATE_SECONDS
                 self._operate()
-            if lasts >= self._firings_at:
-                self._firings_at = lasts + FIRINGS_SECONDS
-                self._look_at_firings()
+            if lasts >= self._schedule_runs_at:
+                self._schedule_runs_at = lasts + SCHEDULE_RUNS_SECONDS
+                self._look_at_schedule_runs()
         except StoreUnavailable:
             self.refusals += 1
 
     @property
     def is_whole(self) -> bool:
         """Every kind of job was accepted, and a schedule has fired."""
-        return len(self.kinds) == len(KINDS) and any(self.firings.values())
+        return len(self.kinds) == len(KINDS) and any(self.schedule_runs.values())
 
     def end(self) -> bool:
         """Nothing more is asked for; whether all that was is accepted."""
@@ -211,7 +211,7 @@ class Feed:
             self._ask()
             for name in SCHEDULES:
                 self._app.schedules.pause(name)
-            self._look_at_firings()
+            self._look_at_schedule_runs()
         except StoreUnavailable:
             self.refusals += 1
             return False
@@ -219,8 +219,8 @@ class Feed:
         return True
 
     def _enqueue(self, lasts: float) -> None:
-        """What the time since the last look brings, but not what an outage has kept us from: whoever makes up
-        for that has workers that never catch up."""
+        """What the time since the last look brings, but not what an outage has kept us from: a producer that
+        makes up for that has workers that never catch up."""
         self._owed = min(self._owed + (lasts - self._fed_at) * self._rate, self._rate)
         self._fed_at = lasts
         self.live = sum(counts.live for counts in self._app.counts().values())
@@ -333,8 +333,8 @@ class Feed:
         else:
             client.cancel(some[:1], dependants=self._dice.random() < KEPT)
 
-    def _look_at_firings(self) -> None:
-        for name, known in self.firings.items():
+    def _look_at_schedule_runs(self) -> None:
+        for name, known in self.schedule_runs.items():
             for line in self._app.schedules.history(name):
                 known[line.planned_at, line.job_id or ""] = line
 

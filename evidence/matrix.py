@@ -9,11 +9,11 @@ A process of its own does one thing and is killed by SIGKILL: before each word t
 Redis also when a command is sent and not answered), and at last when all is done and only its answer was not
 heard. On the memory store, which dies with its process, the call is not made, or its answer is not heard.
 
-After each kill somebody else opens the store at once. What it shows has to be what it showed before, or what
-it shows after the whole operation, and nothing between. Then the operation is done again, as by a caller who
-has had no answer: the store shows what it does after one operation, or after two, and a repeated insert with
-a key has made no second job. Then leases end, duties are done, a worker runs what is there, and the history
-checker and the store's own look at itself have to find nothing.
+After each kill another process opens the store at once. What it shows has to be what it showed before, or
+what it shows after the whole operation, and nothing between. Then the operation is done again, as by a caller
+who has had no answer: the store shows what it does after one operation, or after two, and a repeated insert
+with a key has made no second job. Then leases end, maintenance tasks are done, a worker runs what is there,
+and the history checker and the store's own look at itself have to find nothing.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _reference(row: Row, engine: str) -> Reference:
 
 
 def _played_in_peace(row: Row, scene: Scene, engine: str) -> list[Shown]:
-    """What the store shows before, and after the operation was done once and twice by somebody who lives."""
+    """What the store shows before, and after the operation was done once and twice by a process that
+    lives."""
     with placed(engine) as place:
         stage = Stage(place)
         with stage.open():
@@ -146,7 +147,7 @@ def _strike(row: Row, engine: str, deadly: int, reference: Reference, played: Pl
 
 
 def play_migration(engine: str, deadly: Iterable[int]) -> Played:
-    """The same while the tables are made: whoever comes next goes on and can use the store."""
+    """The same while the tables are made: the next process goes on and can use the store."""
     played = Played(operation=MIGRATE, engine=engine)
     for number in deadly:
         with placed(engine, is_new=True) as place:

@@ -1,4 +1,5 @@
-"""What a store shows before and after a kill, how everybody else goes on, and what must hold in the end."""
+"""What a store shows before and after a kill, how all other processes go on, and what must hold in the
+end."""
 
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ class Stage:
             self.history.over(Lease(job.id, job.attempt), self.clock.now_ms())
 
     def may_go(self, *ids: JobId) -> None:
-        """Somebody removes these."""
+        """An operator removes these."""
         self.history.deleted.update(ids)
 
     def job_ids(self) -> list[JobId]:
@@ -124,7 +125,7 @@ def shown(stage: Stage) -> dict[str, Any]:
         "documents": reader.documents("api_key"),
         "metrics": list(iter_rows(reader, TEN_SECONDS, 0, 1)),
         "schedules": reader.schedules(),
-        "firings": {name: reader.schedule_runs(name) for name in names},
+        "schedule_runs": {name: reader.schedule_runs(name) for name in names},
         "audit": [event for _, event in reader.audit(limit=1_000)],
         "chain": [line.position for line in reader.audit_chain(limit=1_000)],
         "archive": reader.archive(),
@@ -148,7 +149,7 @@ def _without_numbers(value: Any) -> Any:
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """Where two of these differ, for whoever has to find out why."""
+    """Where two of these differ, for the developer who has to find out why."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted({*one, *other}, key=str):
             yield from differences(one.get(key), other.get(key), f"{path}.{key}")
@@ -157,7 +158,7 @@ def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
 
 
 def goes_on(stage: Stage) -> None:
-    """Everybody else goes on: time passes, leases end, and one worker does what is there to be done."""
+    """All other processes go on: time passes, leases end, and one worker does what is there to be done."""
     known = set(stage.history.accepted)
     for job in stage.reader.jobs([job_id for job_id in stage.job_ids() if job_id not in known]):
         if job is not None:
@@ -166,14 +167,14 @@ def goes_on(stage: Stage) -> None:
         stage.store.save_queue(queue.name, state=QueueState.ACTIVE)
     for _ in range(MOST_ROUNDS):
         stage.clock.advance(HOUR)
-        _do_duties(stage)
+        _run_maintenance(stage)
         while jobs := stage.run(100):
             stage.completed(*jobs)
         if not any(counts.live for counts in stage.reader.counts().values()):
             return
 
 
-def _do_duties(stage: Stage) -> None:
+def _run_maintenance(stage: Stage) -> None:
     store = stage.store
     store.promote()
     lost = store.sweep(SWEEPER)
@@ -191,6 +192,6 @@ def broken(stage: Stage) -> list[str]:
     """What does not hold in the end: what the checker finds, and what the store says of itself."""
     reader = stage.reader
     lives: Lives = {job_id: reader.history(job_id) for job_id in stage.history.accepted}
-    firings = {schedule.name: reader.schedule_runs(schedule.name) for schedule in reader.schedules()}
-    found = list(problems(stage.history, lives, limits=stage.limits, firings=firings))
+    schedule_runs = {schedule.name: reader.schedule_runs(schedule.name) for schedule in reader.schedules()}
+    found = list(problems(stage.history, lives, limits=stage.limits, schedule_runs=schedule_runs))
     return [*found, *reader.health().problems]

@@ -138,7 +138,7 @@ def claim_limited(stage: Stage) -> Act:
 
 
 @ROWS.add("settle and claim: claim with unknown leases", "settle_and_claim")
-def claim_adopting(stage: Stage) -> Act:
+def claim_recovering(stage: Stage) -> Act:
     held(stage)
     stage.put(job())
     return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10, known=[])
@@ -276,7 +276,7 @@ def _completion(stage: Stage) -> Settlement:
 
 
 def _once(complete: Callable[[WorkerId, Settlement], None], end: Settlement) -> None:
-    """Complete a job; whoever does it again is told that the lease is not held."""
+    """Complete a job; a second completion is told that the lease is not held."""
     try:
         complete(DYING, end)
     except LeaseLost:

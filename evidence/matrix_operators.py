@@ -28,7 +28,7 @@ ROWS: Final = Rows()
 INFO: Final = WorkerInfo(id=DYING, host="here", queues=QUEUES)
 
 
-# Duties
+# Maintenance tasks
 
 
 @ROWS.add("promote", "promote")

@@ -34,7 +34,7 @@ from tests.stores.postgres_sessions import KeepingEngine
 
 T0: Final = 1_800_000_000_000
 PATIENCE_SECONDS: Final = 60.0
-# A lock that somebody has left would be waited for; nobody else is here.
+# A lock that another process has left would be waited for; no other process is here.
 NO_WAIT_MS: Final = 0
 
 
@@ -92,13 +92,13 @@ class Place(Protocol):
 
     def struck(self, act: Act, deadly: int, *, is_new: bool = False) -> int | None:
         """Let a process act and be killed before its word of this number to the driver; which one it was,
-        None if it had none left to say and was killed before anybody heard its answer. Where the store
+        None if it had none left to say and was killed before a caller heard its answer. Where the store
         `is_new`, what it says to open it counts too."""
         ...
 
 
 class MemoryPlace:
-    """Dies with its process: a call that is not made, or whose answer nobody hears, is all there is."""
+    """Dies with its process: a call that is not made, or whose answer no caller hears, is all there is."""
 
     def __init__(self) -> None:
         self.clock = FollowedClock(T0)
@@ -143,7 +143,7 @@ class _Forking:
         return self.engine()
 
     def sessions(self) -> set[int]:
-        """Who talks to the server; nobody where there is none."""
+        """The sessions of the server; empty where there is none."""
         return set()
 
     def struck(self, act: Act, deadly: int, *, is_new: bool = False) -> int | None:
@@ -161,7 +161,7 @@ class _Forking:
 
     def _wait_for_the_server(self, before: set[int]) -> None:
         """Until it has noticed that the process is gone, which takes it some milliseconds. From then on
-        nothing of it may be in anybody's way."""
+        nothing of it may be in the way of another process."""
         until = time.monotonic() + PATIENCE_SECONDS
         while self.sessions() - before:
             if time.monotonic() > until:

@@ -1,7 +1,7 @@
 """What the rows of the crash matrix are made of.
 
 A row sets its scene, and answers with what the process does that will be killed. It is done again afterwards
-by somebody else, as a caller does who has had no answer.
+by another process, as a caller does that has had no answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Scene = Callable[[Stage], Act]
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One way to use one method. One that is `repeatable` makes no second job when it is done again; of one
-    that `continues` a part may be left to whoever promotes next. `halfway` is the same scene for a call that
+    that `continues` a part may be left to the next promoter. `halfway` is the same scene for a call that
     does the first of two things that may happen one after the other."""
 
     name: str

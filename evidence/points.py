@@ -42,7 +42,7 @@ class Points:
     def die(self, where: str) -> NoReturn:
         self._tell(_KILLED + where)
         os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("nobody survives this")
+        raise AssertionError("no process survives this")
 
 
 def die_at(deadly: int, act: Callable[[Points], None]) -> int | None:
@@ -109,7 +109,7 @@ def _into_psycopg(points: Points) -> None:
 
 
 def _into_redis(points: Points) -> None:
-    """Before a command is sent, and before its answer is read: by then it happens, and nobody is told."""
+    """Before a command is sent, and before its answer is read: by then it happens, and no caller is told."""
     kind: Any = redis.connection.AbstractConnection
     send, read = kind.send_command, kind.read_response
 

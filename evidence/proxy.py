@@ -1,6 +1,6 @@
 """A network that can be made to fail: a proxy of ours between programs and a server.
 
-Each `Proxy` has a port of its own, so that one worker can be cut off while all others go on. It is steered
+Each `Proxy` has a port of its own, so that one worker can be cut off while all others go on. It is controlled
 while it runs, from any thread; `heal` ends whatever was set.
 """
 
@@ -109,7 +109,7 @@ class Proxy:
         return cut
 
     def refuse(self) -> None:
-        """Reset whoever connects from now on."""
+        """Reset all connections from now on."""
         self._is_refusing = True
 
     def hold(self, *ways: Way) -> None:
@@ -136,7 +136,7 @@ class Proxy:
 
     def double(self) -> None:
         """From now on each connect reaches the server twice: a second session there hears what the program
-        says first, until somebody answers; nobody listens to what it says."""
+        says first, until a server answers; no peer listens to what it says."""
         self._is_doubling = True
 
     def heal(self) -> None:

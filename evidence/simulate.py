@@ -1,10 +1,10 @@
 """Thousands of lives of a small system on a simulated clock: `make evidence WHAT=simulate`.
 
 Each run is a world of its own, made from one number: some workers with their coordinators, renewals and
-duties, producers, operators and schedules on one memory store, and faults at every call to it; workers are
-killed, frozen and stopped, clocks jump, also the store's, and it goes away. When everything has ended the
-history is held against the promises. A run that breaks one is played again exactly by its number. From 2,000
-runs on it is an error too if a move between states or a fault at a call was never seen.
+maintenance tasks, producers, operators and schedules on one memory store, and faults at every call to it;
+workers are killed, frozen and stopped, clocks jump, also the store's, and it goes away. When everything has
+ended the history is held against the promises. A run that breaks one is played again exactly by its number.
+From 2,000 runs on it is an error too if a move between states or a fault at a call was never seen.
 
     python -m evidence.simulate                  1,000 runs from a number by chance
     python -m evidence.simulate --runs 100000    as many as you like; 0 goes on until you stop it
@@ -35,7 +35,7 @@ from forebay.domain.job_states import TRANSITIONS
 BATCH: Final = 20
 WHOLE_FROM: Final = 2_000  # so many runs have to show every move and every fault
 SAID_EVERY_SECONDS: Final = 60.0
-LEGAL: Final = frozenset((str(old), str(new)) for old, news in TRANSITIONS.items() for new in news)
+LEGAL: Final = frozenset((str(old), str(new)) for old, followers in TRANSITIONS.items() for new in followers)
 # The order of sets of words would be another one in each process, and a number not say all.
 HASHED: Final = {"PYTHONHASHSEED": "0"}
 STORE_CALLS: Final = (
@@ -43,7 +43,7 @@ STORE_CALLS: Final = (
     "due_schedules", "acquire_maintenance", "read_clock", "heartbeat", "remove_worker", "cancel", "revive",
     "delete", "update_job", "save_queue", "drop_queue",
 )  # fmt: skip
-# Of what writes, what nobody does here: the crash matrix has all of it.
+# Of what writes, what no actor does here: the crash matrix has all of it.
 LEFT_OUT: Final = frozenset({
     "lease_status", "record_events", "send_command", "take_commands", "answer_command", "save_limit",
     "drop_limit", "save_schedule", "drop_schedule", "save_document", "drop_document", "import_jobs",
@@ -53,7 +53,7 @@ LEFT_OUT: Final = frozenset({
     # Nor on the chain of the audit log, which goes on with the next call.
     "chain_audit",
 })  # fmt: skip
-# Called by programs that nobody kills here.
+# Called by programs that are not killed here.
 BY_HAND: Final = frozenset({"insert", "cancel", "revive", "delete", "update_job", "save_queue", "drop_queue"})
 
 
@@ -103,7 +103,7 @@ class Found:
         return not self.broken and (is_whole or self.runs < WHOLE_FROM)
 
     def missing_moves(self) -> list[str]:
-        """Moves that the table of states allows and nobody has made."""
+        """Moves that the table of states allows and no run has made."""
         return [f"{old} to {new}" for old, new in sorted(LEGAL - set(self.moves))]
 
     def missing_points(self) -> list[str]:
@@ -205,7 +205,7 @@ def main() -> int:
     found = play_all(first, chosen.runs, chosen.processes)
     show(found)
     if chosen.json:
-        figures = {
+        stats = {
             "first seed": first,
             "runs": found.runs,
             "calls": found.calls,
@@ -221,7 +221,7 @@ def main() -> int:
             "missing moves": found.missing_moves(),
             "missing faults": found.missing_points(),
         }
-        chosen.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        chosen.json.write_text(json.dumps(stats, indent=2) + "\n", encoding="utf-8")
     return 0 if found.is_good else 1
 
 

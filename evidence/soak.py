@@ -9,7 +9,7 @@ SIGKILL, SIGSTOP with SIGCONT, and SIGTERM hit processes at random, and whatever
 systemd would. A server is hit too: sessions are ended, it restarts, it crashes; and all programs but one
 reach it over a network (`proxy.py`) that cuts, refuses, holds, swallows, forgets, doubles, delays, throttles.
 
-Every job writes to a log outside of the store when it starts and how it ends, and whoever enqueues writes
+Every job writes to a log outside of the store when it starts and how it ends, and each producer writes
 down what was accepted. When all has ended the history checker (`history.py`) holds that against the store; no
 process, descriptor, session or lock file may be left behind, and memory, descriptors and sessions of a worker
 that lives through all of it, of the server and of this program must not rise.
@@ -94,7 +94,7 @@ class Soak:
                 self._wait_for_all(app, posts)
                 findings.problems += ended_in_order(self._folder, posts, self._allowed)
                 findings.started_programs = sum(post.started for post in posts)
-            findings.account = compare(app, self._folder, feed.firings)
+            findings.account = compare(app, self._folder, feed.schedule_runs)
             patiently(
                 app.sweep
             )  # it writes, over a connection that may not have been used since the last hit
@@ -165,7 +165,7 @@ class Soak:
             time.sleep(0.1)
 
     def _left_behind(self) -> Iterator[str]:
-        """What should be gone when everybody has left."""
+        """What should be gone when all processes have left."""
         if self._server is not None and (left := sessions_left(self._server)):
             yield f"{left} sessions stay on the server"
         if (now := len(os.listdir("/proc/self/fd"))) > self._descriptors:
@@ -184,7 +184,7 @@ def show(findings: Findings) -> None:
         ("attempts that ended badly", account.bad_attempts),
     ):
         print(f"{name}: " + ", ".join(f"{kind} {number:,}" for kind, number in counts.items()))
-    print(f"{account.accepted:,} jobs accepted, {account.firings:,} of them by schedules")
+    print(f"{account.accepted:,} jobs accepted, {account.schedule_runs:,} of them by schedules")
     print(f"{account.attempts:,} attempts, {findings.started_programs:,} programs started")
     print(f"{findings.refusals:,} calls found no store, {findings.seconds:,.0f} s in all\n")
     for level in findings.levels:

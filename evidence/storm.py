@@ -122,7 +122,7 @@ class Storm:
         return self._kinds_played >= set(self._kinds)
 
     def calm(self) -> None:
-        """Nobody stays stopped, every network is whole, and the server is there."""
+        """No process stays stopped, every network is whole, and the server is there."""
         self._heal(float("inf"))
         if self._outages is not None:
             self._outages.look(is_over=True)

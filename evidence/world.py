@@ -127,10 +127,12 @@ class World:
             if job_id not in self.history.accepted:
                 self._accept(record.job.created_at, record.job.created_at, record.job, ())
         lives = {job_id: self._reader.history(job_id) for job_id in self.history.accepted}
-        firings = {one.name: self._reader.schedule_runs(one.name) for one in self._reader.schedules()}
+        schedule_runs = {one.name: self._reader.schedule_runs(one.name) for one in self._reader.schedules()}
         is_ordered = not self.strikes["store clock back"]
         found = list(
-            problems(self.history, lives, limits=self._limits, firings=firings, is_ordered=is_ordered)
+            problems(
+                self.history, lives, limits=self._limits, schedule_runs=schedule_runs, is_ordered=is_ordered
+            )
         )
         return [*found, *self._reader.health().problems, *self._too_quiet()]
 
@@ -227,7 +229,7 @@ class World:
                 self._accept(now, now + job.delay_ms, job, job.depends_on, receipt.id)
         for worker in self._workers:
             if self.dice.random() < HEARS:
-                worker.poke()
+                worker.wake()
 
     def _accept(
         self, at: int, due_at: int, job: Any, needs: tuple[Dependency, ...], job_id: JobId | None = None
@@ -251,7 +253,7 @@ class World:
         if not known:
             return
         ids = self.dice.sample(known, min(2, len(known)))
-        wishes = (
+        requests = (
             self._cancel,
             self._force,
             self._revive,
@@ -260,14 +262,14 @@ class World:
             self._pause,
             self._drop,
         )
-        self._try(self.dice.choice(wishes), ids)
+        self._try(self.dice.choice(requests), ids)
 
-    def _try(self, wish: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
-        with suppress(ForebayError):  # nobody reached the store, or it refused
-            wish(self._producer, ids)
+    def _try(self, request: Callable[[Any, list[JobId]], None], ids: list[JobId]) -> None:
+        with suppress(ForebayError):  # no call reached the store, or it refused
+            request(self._producer, ids)
 
     def _drop_now(self, failed: JobId) -> None:
-        """Somebody has enough of a queue whose jobs fail, while they wait to be tried again."""
+        """An operator has enough of a queue whose jobs fail, while they wait to be tried again."""
         if not self.faults.is_over:
             self._try(self._drop, [failed])
 
@@ -346,7 +348,7 @@ class World:
         self._keep_some_alive()
 
     def _freeze(self) -> None:
-        """Rather somebody who has jobs: it is they who come back too late."""
+        """Rather a worker that has jobs: such a worker comes back too late."""
         living = [worker for worker in self._workers if worker.is_alive]
         busy = [worker for worker in living if worker.is_busy]
         self.dice.choice(busy or living).freeze(self.dice.choice(FREEZES))
@@ -376,7 +378,7 @@ class World:
             self._new_scheduler()
 
     def _calm_down(self) -> None:
-        """Nothing goes wrong any more, and somebody is there to do what is left."""
+        """Nothing goes wrong any more, and a worker is there to do what is left."""
         self.faults.is_over, self.faults.is_away = True, False
         for queue in QUEUES:
             self._resume(queue)
@@ -396,7 +398,8 @@ class World:
             self._is_over = True
 
     def _let_go(self) -> None:
-        """What is held until somebody revives a parent would be held for ever: in the end nobody does."""
+        """What is held until an operator revives a parent would be held for ever: in the end no operator
+        does."""
         edges = self._engine._state.edges
         held = [job_id for job_id, needs in edges.items() if any(map(_is_held, needs.values()))]
         if held:

@@ -23,7 +23,7 @@ EXTENDED: Final = {
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
 SERVERS: Final = ("postgres", "redis")
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
-# What would lead a program to a store or a server that is somebody's.
+# What would lead a program to a store or a server in use.
 FOREIGN: Final = (
     "FOREBAY_URL",
     "FOREBAY_CONFIG",

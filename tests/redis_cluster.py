@@ -72,7 +72,7 @@ class RedisCluster:
             _ask(source, "MIGRATE", "127.0.0.1", target.port, "", 0, 30_000, "KEYS", *keys)
             moved += len(keys)
             yield moved
-        # The new owner first: a slot whose old one has let go and whose new one does not know has nobody.
+        # The new owner first: a slot whose old one has let go and whose new one does not know has no owner.
         for node in (target, source, *self.nodes):
             _ask(node, "CLUSTER", "SETSLOT", slot, "NODE", _id_of(target))
 

@@ -51,8 +51,8 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/{database}"
 
     def start(self) -> None:
-        """Start it, under the port that it had before; one that somebody else has taken meanwhile is changed
-        for another as long as nobody knows it."""
+        """Start it, under the port that it had before; one that another program has taken meanwhile is
+        changed for another as long as no client knows it."""
         for _ in range(5):
             self._process = self._started()
             if self._is_ready(self._process):

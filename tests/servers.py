@@ -170,7 +170,7 @@ def _system_programs() -> Iterator[Path]:
 
 
 def _without_root() -> dict[str, Any]:
-    """How a program is started as somebody else than root, whom PostgreSQL refuses to run for."""
+    """How a program is started as a user other than root, whom PostgreSQL refuses to run for."""
     if os.geteuid() != 0:
         return {}
     for name in ("postgres", "nobody"):

@@ -31,7 +31,7 @@ STORES: Final = Path("forebay/stores")
 ENGINES: Final = ("memory", "sqlite", "postgresql", "redis")
 # What is run on a mutant, those that are likely to catch it first.
 CONTRACT: Final = tuple(
-    f"tests/stores/contract/test_{name}.py" for name in ("fence", "guards", "lease", "settle", "notes")
+    f"tests/stores/contract/test_{name}.py" for name in ("fence", "guards", "lease", "settle", "progress")
 )
 OWN: Final = {
     "memory": ("tests/evidence/test_simulation.py",),

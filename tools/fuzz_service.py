@@ -130,7 +130,7 @@ def fuzz_each(names: Sequence[str], limits: Namespace, words: Sequence[str]) -> 
     known = recorded(record) if record else {}
     asked = [(name, mode) for name in names or operations() for mode in MODES]
     # A process for each server: the frameworks import some of their parts late, and not for several threads.
-    with ProcessPoolExecutor(limits.beside, get_context("spawn"), max_tasks_per_child=1) as processes:
+    with ProcessPoolExecutor(limits.processes, get_context("spawn"), max_tasks_per_child=1) as processes:
         runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in asked if one not in known]
         for run in as_completed(runs):
             ending = run.result()

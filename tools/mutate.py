@@ -66,7 +66,7 @@ _HINT: Final = re.compile(r" indexed by \w+")
 # Which files to try first, by what was changed. The order decides only how soon a mutant is caught.
 LIKELY: Final = (
     ("leases_of_dead*", ("sqlite_liveness", "sweep")),
-    ("progress*", ("notes",)),
+    ("progress*", ("progress",)),
     ("command*", ("commands",)),
     ("claim*", ("claim", "order", "fence")),
     ("candidates*", ("sqlite_guards", "claim", "order")),
@@ -84,10 +84,10 @@ LIKELY: Final = (
     ("scan*", ("order",)),
     ("insert.insert_follow_ups*", ("follow_ups",)),
     ("insert.*", ("insert", "keys", "order")),
-    ("acquire_maintenance*", ("duties",)),
-    ("heartbeat*", ("duties", "read")),
+    ("acquire_maintenance*", ("maintenance",)),
+    ("heartbeat*", ("maintenance", "read")),
     ("audit*", ("audit_log",)),
-    ("event*", ("read", "duties")),
+    ("event*", ("read", "maintenance")),
     ("*", ("settle", "fence", "transitions")),
 )
 
@@ -121,7 +121,7 @@ EQUIVALENTS: Final = (
     Equivalent(
         ("pending_cancels.sql",),
         ("state = 'running'",),
-        "a job with a stored wish to be cancelled never waits",
+        "a job with a stored request to be cancelled never waits",
     ),
     Equivalent(
         ("uncounted.sql", "last_seq.sql"),

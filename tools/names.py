@@ -4,8 +4,9 @@
     python -m tools.names src/forebay/cli    findings of these files and folders only; fails if there is one
     python -m tools.names --counts           the counts by check and folder
 
-The lists stand in tools/words.py. Read are src, dashboard/src, README.md and docs without records: decisions,
-evidence, the catalogue of requirements, the table of renamed modules, generated code.
+The lists stand in tools/words.py. All folders are read for words, and all modules for gerunds. The other
+checks are for src alone: names of tests are sentences. Not read are records (decisions, evidence, the list
+of requirements, the table of renamed modules), generated code, and the lists of refused words themselves.
 """
 
 from __future__ import annotations
@@ -31,13 +32,18 @@ from tools import words
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = "src/forebay/"
-READ: Final = ("src/**/*", "dashboard/src/**/*", "docs/**/*.md", "README.md")
+READ: Final = (
+    *("src/**/*", "dashboard/src/**/*", "docs/**/*.md", "*.md", "*.py", "Makefile", "pyproject.toml"),
+    *(f"{folder}/**/*" for folder in ("tests", "tools", "benchmarks", "evidence", "examples", "deploy")),
+)
 SUFFIXES: Final = frozenset(
-    {".css", ".html", ".js", ".lua", ".md", ".proto", ".py", ".sql", ".toml", ".ts", ".tsx", ".txt"}
+    {"", ".css", ".env", ".html", ".js", ".lua", ".md", ".mjs", ".proto", ".py", ".service", ".sh", ".sql"}
+    | {".toml", ".ts", ".tsx", ".txt", ".yaml"}
 )
 RECORDS: Final = (
     *("docs/decisions/*", "docs/evidence/*", "docs/internals/requirements.md", "docs/internals/renamed.md"),
     *("src/forebay/service/generated/*", "src/forebay/dashboard/static/*"),
+    *("tools/words.py", "tests/house/test_names.py"),  # the refused words, and examples of findings
 )
 # Findings that are allowed by check; of every other check none.
 BOUNDS: Final = {"anonymous": words.MAX_ANONYMOUS, "participle": words.MAX_PARTICIPLES}
@@ -62,14 +68,15 @@ class Finding(NamedTuple):
 def findings(root: Path = ROOT) -> list[Finding]:
     """Return all findings, file by file."""
     paths = list(read_paths(root))
-    modules = {path: ast.parse(read(root / path), path) for path in paths if path.endswith(".py")}
+    modules = {path: ast.parse(read(root / path), path) for path in paths if _is_of_package(path)}
     found = [
-        *gerund_modules(modules),
+        *gerund_modules(path for path in paths if path.endswith(".py")),
         *twin_classes(modules),
         *engine_files(modules),
         *(finding for path, tree in modules.items() for finding in participle_functions(path, tree)),
         *(finding for path, tree in modules.items() for finding in question_docstrings(path, tree)),
         *(finding for path in paths for finding in refused_words(path, read(root / path))),
+        *refused_files(paths),
     ]
     return sorted(found, key=lambda finding: (finding.path, finding.line))
 
@@ -79,8 +86,13 @@ def read_paths(root: Path) -> Iterator[str]:
     for pattern in READ:
         for file in sorted(root.glob(pattern)):
             path = file.relative_to(root).as_posix()
-            if file.suffix in SUFFIXES and not any(fnmatchcase(path, record) for record in RECORDS):
+            is_text = file.is_file() and file.suffix in SUFFIXES
+            if is_text and not any(fnmatchcase(path, record) for record in RECORDS):
                 yield path
+
+
+def _is_of_package(path: str) -> bool:
+    return path.startswith(PACKAGE) and path.endswith(".py")
 
 
 @cache
@@ -92,12 +104,12 @@ def read(file: Path) -> str:
 
 
 def gerund_modules(modules: Iterable[str]) -> Iterator[Finding]:
-    """Yield modules and packages whose name ends in `ing`, but for the established nouns."""
+    """Yield modules and packages whose name ends in `ing`, but for the established nouns and their tests."""
     for path in modules:
         parts = path.removeprefix("src/").removesuffix(".py").split("/")
         # A package is reported once, by its __init__.
         name = parts[-2] if parts[-1] == "__init__" and len(parts) > 1 else parts[-1]
-        if name.endswith("ing") and name not in words.GERUNDS:
+        if name.endswith("ing") and name.removeprefix("test_") not in words.GERUNDS:
             yield Finding("gerund", path, 1, name, "the noun of the thing in it")
 
 
@@ -179,26 +191,43 @@ def _returns(node: ast.FunctionDef | ast.AsyncFunctionDef, kind: str) -> bool:
 
 def refused_words(path: str, text: str) -> Iterator[Finding]:
     """Yield each refused word, once for each line that it stands on."""
-    names = _python_names(text) if path.endswith(".py") else {}
+    names: dict[int, list[str]] | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         for form in sorted(_FORMS.keys() & split_words(line)):
-            word = _FORMS[form]
-            is_meant = not word.only_in_names or form in split_words(" ".join(names.get(number, ())))
-            if is_meant and not _means_something_else(path, form):
-                check = "anonymous" if word is words.ANONYMOUS else "word"
-                yield Finding(check, path, number, form, word.use)
+            if _FORMS[form].only_in_names:
+                # Tokenized only where it matters: most files have no such word.
+                names = _python_names(path, text) if names is None else names
+                if form not in split_words(" ".join(names.get(number, ()))):
+                    continue
+            if not _means_something_else(path, form):
+                yield _refused(path, number, form)
+
+
+def refused_files(paths: Iterable[str]) -> Iterator[Finding]:
+    """Yield each refused word in the name of a file."""
+    for path in paths:
+        for form in sorted(_FORMS.keys() & split_words(Path(path).name)):
+            if not _means_something_else(path, form):
+                yield _refused(path, 1, form)
+
+
+def _refused(path: str, line: int, form: str) -> Finding:
+    word = _FORMS[form]
+    return Finding("anonymous" if word is words.ANONYMOUS else "word", path, line, form, word.use)
 
 
 def split_words(text: str) -> set[str]:
-    """Return the words of a text in lower case, also those inside names: `hasNews`, `once_key`, `DutyRun`.
+    """Return the words of a text in lower case, also those inside names: `hasRoom`, `free_slot`, `JobCount`.
 
-    Two words next to each other are given as one as well: `once_key`, also for "once key" and `once-key`.
+    Two words next to each other are given as one as well: `free_slot`, also for "free slot" and `free-slot`.
     """
     single = [word.lower() for word in _WORD.findall(text)]
     return {*single, *map("_".join, pairwise(single))}
 
 
-def _python_names(text: str) -> dict[int, list[str]]:
+def _python_names(path: str, text: str) -> dict[int, list[str]]:
+    if not path.endswith(".py"):
+        return {}
     found: defaultdict[int, list[str]] = defaultdict(list)
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.NAME:

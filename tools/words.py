@@ -74,29 +74,37 @@ WORDS: Final = (
 
 # Software is named: a worker, the sweeper, another transaction. A few stay where a person is meant.
 ANONYMOUS: Final = Word(
-    ("whoever", "whomever", "somebody", "nobody", "anybody", "everybody"),
+    (
+        *("whoever", "whomever", "somebody", "nobody", "anybody", "everybody"),
+        *("somebodys", "nobodys", "anybodys", "everybodys"),  # in names of tests
+    ),
     "the actor: worker, sweeper, another transaction, the caller",
 )
 MAX_ANONYMOUS: Final = 30
 
 # Refused words that mean something else where they stand: by a pattern of paths, with the reason.
 OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
+    ("CHANGELOG.md", "beat"): "the old name of a setting, where the page says that it was renamed",
     ("docs/comparison.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/guide/importing.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("docs/reference/glossary.md", "beat"): "Celery beat, a scheduler of Celery's",
     ("README.md", "gates"): "gates of a dam: the comparison at the start",
     ("src/forebay/compat/task_queue/*.py", "gate"): "shutdown gate: closed, it lets no call in",
     ("src/forebay/compat/celery/options.py", "beat"): "settings of Celery's: beat_schedule, beat_scheduler",
+    ("tests/importers/test_celery_facade.py", "beat"): "beat_schedule, a setting of Celery's",
+    ("tests/servers.py", "nobody"): "the user of Unix systems, for a server that root may not start",
 }
 
 # A docstring of a module names the thing in it; it does not begin with one of these.
 QUESTION_WORDS: Final = ("What", "Who", "Whose", "Which", "Where", "How", "Why", "Whether")
 
-# Modules and packages named by a gerund that is the established noun.
+# Modules and packages named by a gerund that is the established noun; their tests may be named so too.
 GERUNDS: Final = {
     "masking": "the noun for hidden values, in logs as in databases",
     "testing": "the package that programs import in their tests, as in Django and NumPy",
     "tracing": "the noun of OpenTelemetry",
+    "troubleshooting": "a page of the guide, which a test runs",
+    "typing": "the noun of Python: tests of what type checkers see",
     "idle_polling": "polling is the noun: how often an idle worker looks at its store",
 }
 MAX_GERUNDS: Final = 12

@@ -24,7 +24,7 @@ from benchmarks.compare.rows import FULL, QUICK, Row, Scale, rows, visit
 from benchmarks.compare.servers import Server, server
 from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, install_own, packages
 from benchmarks.compare.workers import Failed
-from benchmarks.figures import machine
+from benchmarks.measurements import machine
 
 
 class Comparison:
@@ -93,12 +93,12 @@ def scale_of(options: argparse.Namespace) -> Scale:
     return replace(scale, rounds=options.rounds or scale.rounds, few_rounds=few)
 
 
-def some(names: str, everybody: Sequence[Any]) -> list[Any]:
+def some(names: str, known: Sequence[Any]) -> list[Any]:
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = set(wanted) - {one.name for one in everybody}
+    unknown = set(wanted) - {one.name for one in known}
     if unknown:
         raise SystemExit(f"unknown: {', '.join(sorted(unknown))}")
-    return [one for one in everybody if not wanted or one.name in wanted]
+    return [one for one in known if not wanted or one.name in wanted]
 
 
 def main() -> None:

@@ -137,7 +137,7 @@ def queues(sender: Sender, jobs: float) -> dict[str, float]:
 
 
 def probe(sender: Sender, seconds: float) -> dict[str, float]:
-    """One job every 20 ms, after one whose delay is not noted: whoever sends it connects first."""
+    """One job every 20 ms, after one whose delay is not recorded: its sender connects first."""
     send = getattr(sender.driver, "probe", sender.driver.enqueue)
     sender.each(send, [argument()])
     count, _ = sender.each(send, paced(seconds))

@@ -18,8 +18,8 @@ class Goal:
 
     measure: str
     ours: str = "forebay"
-    beside: str = ""
-    beside_measure: str = ""
+    against: str = ""
+    against_measure: str = ""
     least: float = 0.0
     most: float = 0.0
     unit: str = ""
@@ -28,14 +28,14 @@ class Goal:
     def text(self) -> str:
         if self.most:
             return f"{self.most:g} {self.unit}"
-        return f"{self.least:g} x {self.beside_measure or self.beside}"
+        return f"{self.least:g} x {self.against_measure or self.against}"
 
     def reached(self, found: Found) -> float | None:
         """None where one of the two was not measured."""
         ours = found.get(self.measure, {}).get(self.ours, ())
         if self.most:
             return median(ours) if ours else None
-        other = found.get(self.beside_measure or self.measure, {}).get(self.beside, ())
+        other = found.get(self.against_measure or self.measure, {}).get(self.against, ())
         return ratio(ours, other)
 
     def is_met(self, value: float) -> bool:
@@ -65,34 +65,34 @@ def _pick_up(p50: float, p99: float) -> list[Goal]:
     ]
 
 
-def _beside(measure: str, peer: str, times: float, raw: float) -> list[Goal]:
-    return [Goal(measure=measure, beside=peer, least=times), Goal(measure=measure, beside="raw", least=raw)]
+def _against(measure: str, peer: str, times: float, raw: float) -> list[Goal]:
+    return [Goal(measure=measure, against=peer, least=times), Goal(measure=measure, against="raw", least=raw)]
 
 
 GOALS: Final[Mapping[str, Sequence[Goal]]] = {
     "sqlite": [
-        Goal(measure="drain", beside="huey", least=12),
-        Goal(measure="drain", beside="raw normal", least=0.15),
-        Goal(measure="drain", ours="forebay full", beside="huey", least=8),
-        Goal(measure="enqueue one by one", beside="raw", least=0.85),
-        Goal(measure="enqueue one by one", ours="forebay relaxed", beside="litequeue", least=1.2),
-        Goal(measure="enqueue one by one", ours="forebay relaxed", beside="raw normal", least=0.5),
-        Goal(measure="enqueue 1,000 a call", beside="raw", least=0.4),
+        Goal(measure="drain", against="huey", least=12),
+        Goal(measure="drain", against="raw normal", least=0.15),
+        Goal(measure="drain", ours="forebay full", against="huey", least=8),
+        Goal(measure="enqueue one by one", against="raw", least=0.85),
+        Goal(measure="enqueue one by one", ours="forebay relaxed", against="litequeue", least=1.2),
+        Goal(measure="enqueue one by one", ours="forebay relaxed", against="raw normal", least=0.5),
+        Goal(measure="enqueue 1,000 a call", against="raw", least=0.4),
         *_pick_up(1.2, 5),
         *_process(),
     ],
     "postgres": [
-        *_beside("drain", "pgqueuer", 2, 0.5),
-        *_beside("enqueue one by one", "pgqueuer", 1.2, 0.85),
-        *_beside("enqueue 1,000 a call", "pgqueuer", 2.2, 0.5),
+        *_against("drain", "pgqueuer", 2, 0.5),
+        *_against("enqueue one by one", "pgqueuer", 1.2, 0.85),
+        *_against("enqueue 1,000 a call", "pgqueuer", 2.2, 0.5),
         *_pick_up(2.2, 6.5),
-        Goal(measure="drain, 1,000,000 waiting", beside="forebay", beside_measure="drain", least=0.9),
+        Goal(measure="drain, 1,000,000 waiting", against="forebay", against_measure="drain", least=0.9),
         *_process(),
     ],
     "redis": [
-        *_beside("drain", "dramatiq", 8, 0.35),
-        *_beside("enqueue one by one", "huey", 1.05, 0.85),
-        *_beside("enqueue 1,000 a call", "streaq", 7, 0.4),
+        *_against("drain", "dramatiq", 8, 0.35),
+        *_against("enqueue one by one", "huey", 1.05, 0.85),
+        *_against("enqueue 1,000 a call", "streaq", 7, 0.4),
         *_pick_up(1.2, 2.4),
         *_process(),
     ],

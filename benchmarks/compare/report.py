@@ -46,9 +46,9 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         header = ("measure", "forebay", "best peer", "times", "raw", "times", "goals")
-        yield from table(header, self._beside())
+        yield from table(header, self._against())
         yield ""
-        yield from table(("measure", *(system.name for system in self._systems)), self._everybody())
+        yield from table(("measure", *(system.name for system in self._systems)), self._all_systems())
 
     def _of(self, measure: Measure, name: str) -> Sequence[float]:
         return self._found.get(measure.name, {}).get(name, ())
@@ -56,7 +56,7 @@ class Report:
     def _names(self, kind: str) -> list[str]:
         return [system.name for system in self._systems if system.kind == kind]
 
-    def _beside(self) -> Iterator[Sequence[str]]:
+    def _against(self) -> Iterator[Sequence[str]]:
         for measure in self._measures:
             for name in self._names(OURS):
                 ours = self._of(measure, name)
@@ -85,7 +85,7 @@ class Report:
 
     def _raw(self, measure: Measure, name: str) -> str:
         """The one that the goal names, else one whose syncs are like ours."""
-        named = [goal.beside for goal in self._of_goals(measure, name) if goal.beside in self._names(RAW)]
+        named = [goal.against for goal in self._of_goals(measure, name) if goal.against in self._names(RAW)]
         synced = {system.name: system.is_synced for system in self._systems}
         others = sorted(self._names(RAW), key=lambda raw: synced[raw] != synced[name])
         return next((raw for raw in (*named, *others) if self._of(measure, raw)), "")
@@ -97,10 +97,10 @@ class Report:
         value = goal.reached(self._found)
         if value is None:
             return f"{goal.text} not measured"
-        verdict = "met" if goal.is_met(value) else "**MISSED**"
-        return f"{goal.text} {verdict}" + ("" if goal.most else f" ({value:.2f})")
+        result = "met" if goal.is_met(value) else "**MISSED**"
+        return f"{goal.text} {result}" + ("" if goal.most else f" ({value:.2f})")
 
-    def _everybody(self) -> Iterator[Sequence[str]]:
+    def _all_systems(self) -> Iterator[Sequence[str]]:
         for measure in self._measures:
             cells = [spread(self._of(measure, system.name)) for system in self._systems]
             yield (f"{measure.name}, {measure.unit}", *cells)

@@ -31,7 +31,7 @@ class System:
     command: str = "python -m {driver}"
     workers: int
     drained: int
-    can: str = "waves sizes"  # the rows that not everybody can do
+    can: str = "waves sizes"  # the rows that not every system can do
     only: str = ""  # takes part in these rows and no others
     settings: Mapping[str, str] = field(default_factory=dict)  # in the environment of its processes
     options: str = ""  # added to the address of the store

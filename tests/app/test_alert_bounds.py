@@ -19,7 +19,7 @@ from forebay.errors import ConfigError, IllegalTransition
 from forebay.operations.alerts.evaluation import HISTORY_LIMIT, MAX_NOTICES, MAX_SCOPES_PER_RULE
 from forebay.operations.alerts.records import ALERTS, BOARD, RULES
 from forebay.testing.manual_clock import ManualClock
-from tests.app.alarming import HOOK, put, steps, without_rules
+from tests.app.alert_support import HOOK, put, steps, without_rules
 from tests.clocks import FollowedClock
 
 

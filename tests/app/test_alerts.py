@@ -27,8 +27,8 @@ from forebay.operations.alerts.records import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from tests.app.alarming import HOOK, put, steps, take_away, without_rules
-from tests.app.watching import Watched
+from tests.app.alert_support import HOOK, put, steps, take_away, without_rules
+from tests.app.watched_store import Watched
 from tests.clocks import FollowedClock
 
 
@@ -171,13 +171,15 @@ def test_labels_restrict_a_rule_to_a_queue_or_a_task(plain: Forebay, clock: Manu
     assert {alert.source for alert in plain.alerts.list()} == {"mail", "t"}
 
 
-def beat(app: Forebay, name: str, queue: str = "default", *, at: int | None = None, stuck: int = 0) -> None:
+def send_heartbeat(
+    app: Forebay, name: str, queue: str = "default", *, at: int | None = None, stuck: int = 0
+) -> None:
     info = WorkerInfo(id=WorkerId(name), queues=(QueueName(queue),), heartbeat_at=at or 0, stuck=stuck)
     app.client.write(lambda store: store.heartbeat(info))
 
 
 def unserved(app: Forebay, clock: ManualClock) -> None:
-    beat(app, "w", "other")
+    send_heartbeat(app, "w", "other")
     put(app, 1)
 
 
@@ -214,8 +216,8 @@ def late(app: Forebay, clock: ManualClock) -> None:
 
 
 def unwell(app: Forebay, clock: ManualClock) -> None:
-    beat(app, "w1")
-    beat(app, "w2", stuck=1)
+    send_heartbeat(app, "w1")
+    send_heartbeat(app, "w2", stuck=1)
 
 
 @pytest.mark.shows("R-ALERT-12", "R-ALERT-13", "R-ALERT-16", "R-ALERT-17", "R-ALERT-18", "R-ALERT-19")
@@ -331,12 +333,12 @@ def test_what_a_server_says_of_itself_is_what_rules_see(app: Forebay) -> None:
 
 
 @pytest.mark.shows("R-ALERT-08", "R-ALERT-09")
-def test_whoever_dies_after_the_decision_leaves_the_news_to_the_next(app: Forebay) -> None:
+def test_an_evaluator_that_dies_after_the_decision_leaves_the_notification_to_the_next(app: Forebay) -> None:
     app.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
     app.alerts.save_webhook("ops", HOOK)
     put(app, 1)
 
-    for broken in ("save_document", "insert"):  # the alert is not written; nobody is told
+    for broken in ("save_document", "insert"):  # the alert is not written; no channel is told
         with pytest.raises(StoreUnavailable):
             dying(app, broken)
     assert app.alerts.evaluate().has_deliveries
@@ -358,13 +360,13 @@ def dying(app: Forebay, broken: str) -> None:
             raise StoreUnavailable("gone")
 
     def work(store: Any) -> None:
-        watched = Watched(store, trouble).seam
+        watched = Watched(store, trouble).contract
         app.client.read(lambda reader: evaluate(watched, reader, app.clock))
 
     app.client.write(work)
 
 
-def test_the_end_of_an_alert_that_was_forgotten_meanwhile_is_nobodys_news(app: Forebay) -> None:
+def test_the_end_of_an_alert_that_was_forgotten_meanwhile_is_not_notified(app: Forebay) -> None:
     app.alerts.add_rule("Deep", "queue_depth > 0", id="deep")
     app.alerts.save_webhook("ops", HOOK)
     put(app, 1)
@@ -382,7 +384,7 @@ def test_the_end_of_an_alert_that_was_forgotten_meanwhile_is_nobodys_news(app: F
 
 
 class Crowded:
-    """A store in which somebody else is always faster to write an alert."""
+    """A store in which another evaluator is always faster to write an alert."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -441,7 +443,7 @@ def test_a_closed_queue_of_deliveries_stops_no_alert(
 
 
 @pytest.mark.shows("R-ALERT-10")
-def test_an_alert_by_hand_is_active_until_somebody_resolves_it(app: Forebay) -> None:
+def test_an_alert_by_hand_is_active_until_an_operator_resolves_it(app: Forebay) -> None:
     alert = app.alerts.trigger("deploy", "It is late", severity="info", details={"who": "ann"})
     app.alerts.evaluate()
 

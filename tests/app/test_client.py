@@ -20,7 +20,7 @@ from forebay.errors import StoreRefused
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from tests.app.making import Gate, WatchedEngine
+from tests.app.watched_engine import Gate, WatchedEngine
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import new_job
 
@@ -41,7 +41,7 @@ def watched(engine: Engine, gate: Gate) -> WatchedEngine:
 
 @pytest.fixture
 def client(watched: WatchedEngine, clock: ManualClock, gate: Gate) -> Iterator[Client]:
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
     yield client
     gate.open()
     client.close()
@@ -236,7 +236,7 @@ def test_when_the_store_is_away_each_thread_hears_it_and_the_call_is_not_repeate
 ) -> None:
     # What was not answered may have happened: a second try by ourselves could store a job twice.
     watched = WatchedEngine(engine, Failing(gate, StoreUnavailable("away"), times=1))
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     answers = behind_the_gate(client, gate, [new_job()], [new_job()], [new_job()])
 
@@ -259,7 +259,7 @@ def test_jobs_are_enqueued_even_if_those_they_wait_for_cannot_be_raised(
             raise StoreUnavailable("away")
 
     watched = WatchedEngine(engine, away)
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
     [parent] = client.enqueue([new_job()])
 
     [child] = client.enqueue([new_job(priority=5, depends_on=(Dependency(parent.id),))])
@@ -285,7 +285,7 @@ def test_when_the_merged_call_is_refused_its_halves_are_tried_down_to_the_culpri
 ) -> None:
     error = StoreRefused("cannot hold this")
     watched = WatchedEngine(engine, Failing(gate, error, times=2))
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     to_blame, *others = behind_the_gate(client, gate, [new_job()], [new_job()], [new_job()])
 
@@ -300,9 +300,9 @@ def test_when_the_merged_call_is_refused_its_halves_are_tried_down_to_the_culpri
 def test_when_the_thread_that_stores_is_interrupted_the_others_are_told(
     engine: Engine, clock: ManualClock, gate: Gate, error: BaseException
 ) -> None:
-    # Nobody knows how far it came, so nothing is tried again.
+    # How far it came is unknown, so nothing is tried again.
     watched = WatchedEngine(engine, Failing(gate, error, times=1))
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     answers = behind_the_gate(client, gate, [new_job()], [new_job()])
 
@@ -413,7 +413,7 @@ def test_a_unique_key_is_free_again_when_its_job_is_final(app: Forebay) -> None:
     assert call.enqueue().is_new
 
 
-def test_a_once_key_is_held_for_its_time_whatever_becomes_of_the_job(
+def test_an_idempotency_key_is_held_for_its_time_whatever_becomes_of_the_job(
     app: Forebay, clock: ManualClock
 ) -> None:
     call = app.task(name="t")(lambda: None).using(idempotency_key="k", idempotency_ttl=60)
@@ -438,7 +438,7 @@ def test_an_id_of_ones_own_that_is_taken_is_an_error(app: Forebay) -> None:
     assert (first.id, caught.value.holder) == ("order-1", "order-1")
 
 
-# ------------------------------------------------------------------ looking and steering
+# ------------------------------------------------------------------ reads and updates
 
 
 def test_jobs_can_be_looked_up_searched_and_counted(app: Forebay) -> None:
@@ -455,13 +455,13 @@ def test_jobs_can_be_looked_up_searched_and_counted(app: Forebay) -> None:
     assert (client.job(JobId("none")), client.history(JobId("none"))) == (None, None)
 
 
-def test_jobs_can_be_amended_cancelled_and_revived(app: Forebay) -> None:
+def test_jobs_can_be_updated_cancelled_and_revived(app: Forebay) -> None:
     handle = app.task(name="t")(lambda: None).enqueue()
     client = app.client
 
     assert client.update(handle.id, JobUpdate(priority=7)).applied
-    assert [verdict.applied for verdict in client.cancel([handle.id], "no")] == [True]
-    assert [verdict.applied for verdict in client.revive([handle.id])] == [True]
+    assert [result.applied for result in client.cancel([handle.id], "no")] == [True]
+    assert [result.applied for result in client.revive([handle.id])] == [True]
 
     job = handle.refresh()
     assert (job.state, job.priority) == (JobState.PENDING, 7)

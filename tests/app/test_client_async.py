@@ -15,7 +15,7 @@ from forebay.app.offload_thread import OffloadThread
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.contract.engine import Engine
 from forebay.testing.manual_clock import ManualClock
-from tests.app.making import DEADLINE, Gate, WatchedEngine
+from tests.app.watched_engine import DEADLINE, Gate, WatchedEngine
 from tests.stores.sqlite_support import probe
 from tests.stores.support import new_job
 
@@ -55,7 +55,7 @@ def test_a_job_enqueued_by_a_coroutine_is_stored(app: Forebay) -> None:
 
 
 def test_a_hundred_coroutines_share_few_calls(watched: WatchedEngine, gate: Gate, clock: ManualClock) -> None:
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     async def scene() -> list[JobId]:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
@@ -77,7 +77,7 @@ def test_a_hundred_coroutines_share_few_calls(watched: WatchedEngine, gate: Gate
 def test_coroutines_and_threads_are_merged_into_one_call(
     watched: WatchedEngine, gate: Gate, clock: ManualClock
 ) -> None:
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     async def scene() -> list[Any]:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
@@ -142,7 +142,7 @@ def test_a_coroutine_that_is_cancelled_before_its_turn_stores_nothing(
     watched: WatchedEngine, gate: Gate, clock: ManualClock
 ) -> None:
     # It must not lie about either: the next to enqueue would store it, perhaps an hour later.
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     async def scene() -> None:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
@@ -163,7 +163,7 @@ def test_a_coroutine_that_is_cancelled_before_its_turn_stores_nothing(
 def test_a_coroutine_that_is_cancelled_during_the_call_may_have_stored_its_job(
     watched: WatchedEngine, gate: Gate, clock: ManualClock
 ) -> None:
-    client = Client(watched.seam, clock)
+    client = Client(watched.contract, clock)
 
     async def scene() -> None:
         call = asyncio.create_task(client.enqueue_async([new_job()]))
@@ -202,24 +202,24 @@ def test_after_the_end_coroutines_are_refused_too(url: str) -> None:
 
 
 def test_blocking_calls_run_on_one_thread_that_bears_a_name() -> None:
-    offload = OffloadThread("somebody")
+    offload = OffloadThread("sample")
 
     async def scene() -> list[str]:
         names = [offload(lambda: threading.current_thread().name) for _ in range(5)]
         return await asyncio.gather(*names)
 
-    assert set(play(scene())) == {"somebody_0"}
+    assert set(play(scene())) == {"sample_0"}
     offload.close()
     offload.close()
-    assert "somebody_0" not in {thread.name for thread in threading.enumerate()}
+    assert "sample_0" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("is_used", [True, False])
 def test_calls_after_the_end_answer_at_once_and_start_no_thread(is_used: bool) -> None:
-    offload = OffloadThread("somebody else")
+    offload = OffloadThread("another")
     if is_used:
         play(offload(threading.get_ident))
     offload.close()
 
     assert play(offload(threading.get_ident)) == threading.get_ident()
-    assert [thread.name for thread in threading.enumerate() if "somebody" in thread.name] == []
+    assert [thread.name for thread in threading.enumerate() if "another" in thread.name] == []

@@ -1,4 +1,4 @@
-"""An app before and after a fork: real processes on one SQLite file, nothing lost, nobody stuck."""
+"""An app before and after a fork: real processes on one SQLite file, nothing lost, no process stuck."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def stored(path: Path) -> int:
-    """How many jobs everybody else sees."""
+    """How many jobs all other processes see."""
     engine = SqliteEngine(str(path))
     reader = engine.reader()
     counts = reader.counts()

@@ -30,8 +30,8 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, QueueClaim
 from forebay.telemetry.observers import SettledAttempt
 from forebay.testing.manual_clock import ManualClock
-from tests.app.alarming import put
-from tests.app.making import DEADLINE, WatchedEngine
+from tests.app.alert_support import put
+from tests.app.watched_engine import DEADLINE, WatchedEngine
 from tests.worker.support import eventually
 
 
@@ -139,7 +139,7 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "spec",
     [
         lambda consumer, job: consumer.claim(),
         lambda consumer, job: consumer.renew([job]),
@@ -150,22 +150,22 @@ def test_an_attempt_that_failed_is_tried_again_after_a_time_of_ones_own(
     ],
 )
 def test_a_closed_consumer_refuses_and_nothing_is_claimed(
-    app: Forebay, consumer: Consumer, job: Job, wish: Callable[[Consumer, Job], Any]
+    app: Forebay, consumer: Consumer, job: Job, spec: Callable[[Consumer, Job], Any]
 ) -> None:
     app.enqueue("send", ["grace"], id="waits")
     consumer.close()
 
     with pytest.raises(StoreError, match="this consumer is closed; ask the app for another one"):
-        wish(consumer, job)
+        spec(consumer, job)
 
     assert app.job("waits").refresh().state is JobState.PENDING
     assert app.job(job.id).refresh().state is JobState.RUNNING
 
 
 def test_a_discarded_job_has_no_result(app: Forebay, consumer: Consumer, job: Job) -> None:
-    consumer.discard(job, LookupError("nobody there"))
+    consumer.discard(job, LookupError("no such recipient"))
 
-    with pytest.raises(JobFailed, match="nobody there"):
+    with pytest.raises(JobFailed, match="no such recipient"):
         app.job(job.id).result(timeout=0)
 
 
@@ -229,7 +229,7 @@ def test_without_any_worker_jobs_that_are_due_later_are_found(
     assert (before, [job.id for job in after]) == ([], [handle.id])
 
 
-def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
+def test_what_is_claimed_reaches_the_caller_though_a_maintenance_task_goes_wrong(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trouble(name: str, args: tuple[Any, ...]) -> None:
@@ -238,7 +238,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
 
     handle = app.task(name="send")(send).enqueue("ada")
     watched = WatchedEngine(app.engine, trouble)
-    with closing(Consumer(watched.seam, lambda **_: [Promoter()])) as consumer:
+    with closing(Consumer(watched.contract, lambda **_: [Promoter()])) as consumer:
         [job] = consumer.claim()
         assert consumer.complete(job, 5) is True
 
@@ -246,7 +246,7 @@ def test_what_is_claimed_reaches_the_caller_though_a_duty_goes_wrong(
     assert "postpones maintenance to the next claim: locked" in caplog.text
 
 
-def test_a_bug_in_a_duty_costs_neither_what_was_claimed_nor_the_other_duties(
+def test_a_bug_in_a_maintenance_task_costs_neither_what_was_claimed_nor_the_other_tasks(
     app: Forebay, caplog: pytest.LogCaptureFixture, clock: ManualClock
 ) -> None:
     class Broken:
@@ -275,13 +275,13 @@ def test_after_an_outage_a_consumer_sweeps_only_when_holders_had_time_to_renew(
 
     def trouble(name: str, args: tuple[Any, ...]) -> None:
         if is_away and name == what:
-            raise StoreUnavailable("nobody is at home")
+            raise StoreUnavailable("the store is away")
 
-    def duties(**_: Any) -> Sequence[MaintenanceTask]:
+    def tasks(**_: Any) -> Sequence[MaintenanceTask]:
         return standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
 
     watched = WatchedEngine(app.engine, trouble)
-    with closing(Consumer(watched.seam, duties)) as other:
+    with closing(Consumer(watched.contract, tasks)) as other:
         other.claim()
         clock.advance(seconds=30)
         app.task(name="send")(send).enqueue("ada")
@@ -312,13 +312,13 @@ def test_a_transaction_that_holds_up_a_consumer_is_no_outage_and_hides_none(
 
     sweepings: list[Sweeper] = []
 
-    def duties(**_: Any) -> Sequence[MaintenanceTask]:
+    def tasks(**_: Any) -> Sequence[MaintenanceTask]:
         found = standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.0)
         sweepings.extend(one for one in found if isinstance(one, Sweeper) and one.name != "sweep dead")
         return found
 
     watched = WatchedEngine(app.engine, trouble)
-    with closing(Consumer(watched.seam, duties)) as consumer:
+    with closing(Consumer(watched.contract, tasks)) as consumer:
         consumer.claim()
         clock.advance(seconds=30)
         left.extend(errors)
@@ -364,7 +364,7 @@ def ends_in_time(call: Callable[[], object]) -> bool:
     return not thread.is_alive()
 
 
-@pytest.mark.parametrize("call", [Consumer.claim, Consumer.run_maintenance], ids=["claim", "do_duties"])
+@pytest.mark.parametrize("call", [Consumer.claim, Consumer.run_maintenance], ids=["claim", "run_maintenance"])
 def test_an_observer_may_call_the_consumer(
     app: Forebay, clock: ManualClock, call: Callable[[Consumer], object]
 ) -> None:
@@ -409,7 +409,7 @@ def test_one_ending_that_the_store_cannot_hold_does_not_hold_up_the_others(app: 
 
     task = app.task(name="send")(send)
     handles = app.enqueue_many([task.job("ada") for _ in range(3)])
-    with closing(Consumer(WatchedEngine(app.engine, trouble).seam)) as consumer:
+    with closing(Consumer(WatchedEngine(app.engine, trouble).contract)) as consumer:
         consumer.settle([(job, Completed()) for job in consumer.claim(3)])
 
     states = [handle.refresh().state for handle in handles]
@@ -465,10 +465,10 @@ def test_a_job_of_another_attempt_another_worker_or_another_state_is_not_held(
 
 
 def test_a_job_that_the_consumer_holds_ends_as_cancelled(app: Forebay, consumer: Consumer, job: Job) -> None:
-    assert consumer.cancel(job, "nobody wants it") is True
+    assert consumer.cancel(job, "it is not wanted") is True
 
     record = app.job(job.id).refresh()
-    assert (record.state, record.reason) == (JobState.CANCELLED, "nobody wants it")
+    assert (record.state, record.reason) == (JobState.CANCELLED, "it is not wanted")
     assert consumer.cancel(job.id) is False
 
 
@@ -637,7 +637,7 @@ def test_progress_of_a_consumer_that_is_no_number_is_refused(consumer: Consumer,
         consumer.progress(job, float("nan"))
 
 
-def figures(app: Forebay, window_ms: int = DEFAULT_WINDOW_MS) -> QueueStats:
+def queue_stats_of(app: Forebay, window_ms: int = DEFAULT_WINDOW_MS) -> QueueStats:
     [found] = app.client.read(lambda reader: queue_stats(reader, [DEFAULT_QUEUE], window_ms))
     return found
 
@@ -653,12 +653,12 @@ def test_what_a_consumer_claims_and_settles_is_in_the_metrics_once_ten_seconds_a
     consumer.complete(done)
     consumer.fail(failed, ValueError("it broke"))
     consumer.release(released)
-    assert figures(app).span.stats.counts == {}
+    assert queue_stats_of(app).span.stats.counts == {}
 
     clock.advance(seconds=10)
     consumer.claim(queue="other")
 
-    found = figures(app)
+    found = queue_stats_of(app)
     assert found.span.stats.counts == {"claimed": 4, "completed": 1, "failed": 1, "retried": 1}
     assert found.span.stats.errors == {"ValueError": 1}
     assert (found.wait.count, found.wait.min_ms, found.run.count) == (4, 2_000, 2)
@@ -672,7 +672,7 @@ def test_a_consumer_that_is_closed_writes_its_metrics(app: Forebay) -> None:
         [job] = consumer.claim()
         consumer.complete(job)
 
-    assert figures(app).span.stats.counts == {"claimed": 1, "completed": 1}
+    assert queue_stats_of(app).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
 def test_a_program_that_ends_without_closing_its_consumer_writes_its_metrics(tmp_path: Path) -> None:
@@ -688,7 +688,7 @@ consumer.complete(job)
     subprocess.run([sys.executable, "-c", program], check=True)
 
     with Forebay(url) as app:
-        assert figures(app).span.stats.counts == {"claimed": 1, "completed": 1}
+        assert queue_stats_of(app).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
 @pytest.mark.parametrize("renewals", [0, 40])
@@ -705,10 +705,10 @@ def test_a_job_that_takes_ten_minutes_is_counted_with_and_without_renewals(
             clock.advance(seconds=600)
         assert consumer.complete(job)
 
-    assert figures(app, HOUR).span.stats.counts == {"claimed": 1, "completed": 1}
+    assert queue_stats_of(app, HOUR).span.stats.counts == {"claimed": 1, "completed": 1}
 
 
-def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
+def test_few_lost_attempts_among_many_completed_ones_raise_no_alert(
     app: Forebay, consumer: Consumer, clock: ManualClock
 ) -> None:
     put(app, 206)
@@ -721,7 +721,7 @@ def test_few_lost_attempts_beside_many_completed_ones_raise_no_alert(
         consumer.claim(queue="other")
     consumer.close()
 
-    counts = figures(app).span.stats.counts
+    counts = queue_stats_of(app).span.stats.counts
     assert (counts["completed"], counts["failed"], counts["lost"]) == (200, 6, 6)
     assert app.alerts.evaluate().notices == ()
 
@@ -734,12 +734,12 @@ def test_a_queue_that_a_consumer_asks_has_a_consumer_until_it_asks_no_more(
     consumer.claim()
     clock.advance(seconds=10)
     consumer.claim()
-    assert figures(app).consumers == 1
+    assert queue_stats_of(app).consumers == 1
     assert app.alerts.evaluate().notices == ()
 
     clock.advance(seconds=60)
 
-    assert figures(app).consumers == 0
+    assert queue_stats_of(app).consumers == 0
     # The consumer evaluates on a thread of its own too, and either may be the one that raises it.
     app.alerts.evaluate()
     eventually(lambda: [one.rule for one in app.alerts.list()] == ["unserved"])

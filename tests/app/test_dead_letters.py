@@ -89,30 +89,36 @@ def test_retry_stats_tell_how_jobs_of_a_task_have_fared(app: Forebay) -> None:
     assert asyncio.run(app.dead_letters.retry_stats_async(newest=1)).is_complete is False
 
 
-def test_ramps_are_started_and_steered_by_an_app(app: Forebay) -> None:
+def test_gradual_revives_are_started_and_controlled_by_an_app(app: Forebay) -> None:
     died_of(app, "order 1")
     [group] = app.dead_letters.failure_groups().groups
 
-    ramp = app.dead_letters.revive_gradually(group=group.id, initial_batch=5, every=2, max_failure_percent=10)
+    revive = app.dead_letters.revive_gradually(
+        group=group.id, initial_batch=5, every=2, max_failure_percent=10
+    )
 
-    assert (ramp.plan.initial_batch, ramp.plan.every_ms, ramp.plan.max_failure_percent) == (5, 2_000, 10)
-    assert app.dead_letters.pause_revive(ramp.name).state is GradualReviveState.PAUSED
-    assert app.dead_letters.resume_revive(ramp.name).state is GradualReviveState.RUNNING
-    assert app.dead_letters.stop_revive(ramp.name).state is GradualReviveState.STOPPED
+    assert (revive.plan.initial_batch, revive.plan.every_ms, revive.plan.max_failure_percent) == (
+        5,
+        2_000,
+        10,
+    )
+    assert app.dead_letters.pause_revive(revive.name).state is GradualReviveState.PAUSED
+    assert app.dead_letters.resume_revive(revive.name).state is GradualReviveState.RUNNING
+    assert app.dead_letters.stop_revive(revive.name).state is GradualReviveState.STOPPED
     assert [one.state for one in app.dead_letters.gradual_revives()] == [GradualReviveState.STOPPED]
     with pytest.raises(GradualReviveNotFound):
-        app.dead_letters.gradual_revive("nobody")
+        app.dead_letters.gradual_revive("absent")
     with pytest.raises(InvalidJob, match="every must be from 1 to"):
         app.dead_letters.revive_gradually(every=0.5)
 
 
-def test_coroutines_group_and_steer_alike(app: Forebay) -> None:
+def test_coroutines_group_and_control_alike(app: Forebay) -> None:
     died_of(app, "order 1")
 
-    asyncio.run(_steered(app))
+    asyncio.run(_controlled(app))
 
 
-async def _steered(app: Forebay) -> None:
+async def _controlled(app: Forebay) -> None:
     [group] = (await app.dead_letters.failure_groups_async()).groups
     again = await app.dead_letters.revive_gradually_async(group=group.id)
     assert (await app.dead_letters.pause_revive_async(again.name)).state is GradualReviveState.PAUSED
@@ -125,15 +131,15 @@ async def _steered(app: Forebay) -> None:
 
 
 @pytest.mark.shows("R-DLQ-21")
-def test_a_worker_goes_on_with_a_ramp_until_all_is_done(tmp_path: Path) -> None:
+def test_a_worker_goes_on_with_a_gradual_revive_until_all_is_done(tmp_path: Path) -> None:
     with Forebay(f"sqlite:///{tmp_path}/jobs.db") as app:
         handles = died_of(app, *["order 1"] * 3)
         [group] = app.dead_letters.failure_groups().groups
-        ramp = app.dead_letters.revive_gradually(group=group.id, initial_batch=3, every=1)
+        revive = app.dead_letters.revive_gradually(group=group.id, initial_batch=3, every=1)
 
         with app.run_worker():
-            eventually(lambda: not app.dead_letters.gradual_revive(ramp.name).is_open)
+            eventually(lambda: not app.dead_letters.gradual_revive(revive.name).is_open)
 
-        done = app.dead_letters.gradual_revive(ramp.name)
+        done = app.dead_letters.gradual_revive(revive.name)
         assert (done.state, done.batches, done.completed_jobs) == (GradualReviveState.COMPLETED, 1, 3)
         assert [handle.result() for handle in handles] == ["sent"] * 3

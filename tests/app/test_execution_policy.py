@@ -59,7 +59,7 @@ def test_memory_without_a_process_of_its_own_is_refused_with_the_way_out() -> No
 @pytest.mark.parametrize(
     ("grace", "seconds"), [(None, 5.0), (0, 0.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (3_600, 3_600.0)]
 )
-def test_grace_is_a_length_of_time_and_five_seconds_if_nobody_says(grace: Any, seconds: float) -> None:
+def test_grace_is_a_length_of_time_and_five_seconds_by_default(grace: Any, seconds: float) -> None:
     assert isolated(isolated=True, grace=grace).grace == seconds
 
 

@@ -109,7 +109,7 @@ def test_a_timeout_of_nothing_means_one_look(app: Forebay, handle: JobHandle[int
     assert play(handle.result_async(timeout=0)) == 2
 
 
-def test_a_wrong_timeout_is_named_before_anybody_looks(app: Forebay) -> None:
+def test_a_wrong_timeout_is_named_before_the_store_is_read(app: Forebay) -> None:
     wrong: Any = "soon"
 
     with pytest.raises(InvalidJob, match="timeout must be a timedelta or a number of seconds"):
@@ -124,7 +124,7 @@ def test_a_job_that_is_not_there_is_an_error(app: Forebay) -> None:
             play(call())
 
 
-def test_a_coroutine_that_gives_up_waiting_disturbs_nobody(app: Forebay, handle: JobHandle[int]) -> None:
+def test_a_coroutine_that_gives_up_waiting_disturbs_no_other(app: Forebay, handle: JobHandle[int]) -> None:
     async def scene() -> int:
         impatient = asyncio.create_task(handle.wait_async())
         patient = asyncio.create_task(handle.result_async())

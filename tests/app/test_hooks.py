@@ -1,4 +1,4 @@
-"""What a program wants to be called for, by whoever runs its jobs."""
+"""What a program wants to be called for, by the worker that runs its jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.domain.settlement import decide
 from forebay.stores.contract.values import LeaseRefusal, SettleAndClaimResult
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 ERROR = AttemptError(type="Trouble")
 

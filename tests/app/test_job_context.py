@@ -107,7 +107,7 @@ def test_a_running_task_sees_its_own_job(live_app: Forebay) -> None:
 
 
 class Heard:
-    """A voice that keeps what was said, and answers at once."""
+    """A progress sink that keeps what was said, and answers at once."""
 
     def __init__(self, done: Mapping[str, bytes] = {}, refuse: str | None = None) -> None:
         self.done = done
@@ -183,7 +183,9 @@ def test_a_total_that_is_no_number_is_refused(context: JobContext) -> None:
         context.progress(1, "many")  # type: ignore[arg-type]
 
 
-def test_without_a_voice_words_go_nowhere_and_steps_are_done(context: JobContext, stepping: Stepping) -> None:
+def test_without_a_progress_sink_log_lines_go_nowhere_and_steps_are_done(
+    context: JobContext, stepping: Stepping
+) -> None:
     context.progress(1)
     context.log("hi")
     context.heartbeat()
@@ -251,14 +253,14 @@ def test_a_step_that_an_earlier_attempt_has_done_is_not_done_again(
 def test_earlier_steps_are_looked_for_once_and_not_in_a_first_attempt(
     context: JobContext, stepping: Stepping
 ) -> None:
-    first, nobody = speaking(context)
+    first, unheard = speaking(context)
     second, asked = speaking(context, attempt=2)
 
     for one in (first, second):
         stepping(one, "a", max, 1, 2)
         stepping(one, "b", max, 1, 2)
 
-    assert (nobody.looks, asked.looks) == (0, 1)
+    assert (unheard.looks, asked.looks) == (0, 1)
 
 
 def test_an_absent_store_is_asked_for_earlier_steps_until_it_answers(
@@ -405,10 +407,10 @@ def test_coroutines_that_ask_for_earlier_steps_at_one_moment_share_one_look(cont
         return await asyncio.gather(*(context.step_async(f"{n}", abs, n) for n in range(50)))
 
     assert asyncio.run(many()) == list(range(50))
-    assert heard.looks == 2  # one for all, after one that found nobody
+    assert heard.looks == 2  # one for all, after one that found no listener
 
 
-def test_an_answer_to_a_loop_that_is_gone_hurts_nobody() -> None:
+def test_an_answer_to_a_loop_that_is_gone_hurts_no_other_caller() -> None:
     loop = asyncio.new_event_loop()
     loop.close()
     pending = PendingStep(lambda: loop.call_soon_threadsafe(print))
@@ -426,9 +428,9 @@ def test_a_follow_up_that_is_no_job_is_refused(context: JobContext, job: Any) ->
 
 def test_a_follow_up_has_the_job_as_its_parent_unless_it_names_another(context: JobContext) -> None:
     context.follow_up(new_job())
-    context.follow_up(new_job(parent_id="somebody"))
+    context.follow_up(new_job(parent_id="another"))
 
-    assert [job.parent_id for job in context.follow_ups] == [context.id, "somebody"]
+    assert [job.parent_id for job in context.follow_ups] == [context.id, "another"]
 
 
 def test_a_job_can_have_a_thousand_follow_ups(context: JobContext) -> None:

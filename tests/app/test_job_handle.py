@@ -1,4 +1,4 @@
-"""A job in the hand of whoever enqueued it."""
+"""A job in the hand of the program that enqueued it."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_a_job_that_is_not_there_is_an_error(app: Forebay) -> None:
             call()
 
 
-def test_a_job_that_is_deleted_while_somebody_waits_is_an_error(
+def test_a_job_that_is_deleted_while_a_caller_waits_is_an_error(
     app: Forebay, handle: JobHandle[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete = lambda: app.client.write(lambda store: store.delete([handle.id]))  # noqa: E731 - one of the happenings

@@ -26,7 +26,7 @@ def offload() -> Iterator[OffloadThread]:
     offload.close()
 
 
-class Desk:
+class JobSource:
     """Answers from a reader, writes down the questions, and can be held or made to fail."""
 
     def __init__(self, reader: Reader) -> None:
@@ -55,19 +55,19 @@ def test_looks_that_come_meanwhile_are_one_question(
     store: Store, reader: Reader, offload: OffloadThread
 ) -> None:
     ids = stored(store, 50)
-    desk, looks = Desk(reader), ReadBatcher(offload)
+    source, looks = JobSource(reader), ReadBatcher(offload)
 
     async def scene() -> list[Job | None]:
-        first = asyncio.create_task(looks(ids[0], desk))
-        await asyncio.to_thread(desk.is_reached.wait, DEADLINE)
-        others = [asyncio.create_task(looks(job_id, desk)) for job_id in [*ids, ids[7], JobId("gone")]]
+        first = asyncio.create_task(looks(ids[0], source))
+        await asyncio.to_thread(source.is_reached.wait, DEADLINE)
+        others = [asyncio.create_task(looks(job_id, source)) for job_id in [*ids, ids[7], JobId("gone")]]
         await asyncio.sleep(0)  # lets each of them run up to its hop
-        desk.is_open.set()
+        source.is_open.set()
         return [await first, *await asyncio.gather(*others)]
 
     found = play(scene())
 
-    assert desk.questions == [{ids[0]}, {*ids, JobId("gone")}]
+    assert source.questions == [{ids[0]}, {*ids, JobId("gone")}]
     assert [job and job.id for job in found] == [ids[0], *ids, ids[7], None]
 
 
@@ -75,15 +75,15 @@ def test_an_error_is_heard_by_the_look_that_met_it_and_the_others_ask_again(
     store: Store, reader: Reader, offload: OffloadThread
 ) -> None:
     ids = stored(store, 4)
-    desk, looks = Desk(reader), ReadBatcher(offload)
+    source, looks = JobSource(reader), ReadBatcher(offload)
 
     async def scene() -> list[Job | BaseException | None]:
-        first = asyncio.create_task(looks(ids[0], desk))
-        await asyncio.to_thread(desk.is_reached.wait, DEADLINE)
-        others = [asyncio.create_task(looks(job_id, desk)) for job_id in ids[1:]]
+        first = asyncio.create_task(looks(ids[0], source))
+        await asyncio.to_thread(source.is_reached.wait, DEADLINE)
+        others = [asyncio.create_task(looks(job_id, source)) for job_id in ids[1:]]
         await asyncio.sleep(0)  # lets each of them run up to its hop
-        desk.failures = 2
-        desk.is_open.set()
+        source.failures = 2
+        source.is_open.set()
         return await asyncio.gather(first, *others, return_exceptions=True)
 
     answers = play(scene())
@@ -94,13 +94,13 @@ def test_an_error_is_heard_by_the_look_that_met_it_and_the_others_ask_again(
 
 def test_two_event_loops_use_one_thread(store: Store, reader: Reader, offload: OffloadThread) -> None:
     [job_id] = stored(store, 1)
-    desk, looks = Desk(reader), ReadBatcher(offload)
-    desk.is_open.set()
+    source, looks = JobSource(reader), ReadBatcher(offload)
+    source.is_open.set()
     found: list[Job | None] = []
 
     async def scene() -> None:
         for _ in range(50):
-            found.append(await looks(job_id, desk))
+            found.append(await looks(job_id, source))
 
     threads = [threading.Thread(target=lambda: play(scene())) for _ in range(2)]
     for thread in threads:

@@ -125,7 +125,7 @@ def test_what_a_task_logs_is_kept_with_its_job(live_app: Forebay, run: Run) -> N
         logger.info("all else is well")
 
     job = run(speak)
-    logger.warning("logged by nobody's job")
+    logger.warning("logged outside of jobs")
 
     lines = live_app.job(job.id).log_lines()
     assert [(line.level, line.text, line.attempt) for line in lines] == [("WARNING", "oil is low", 1)]

@@ -33,7 +33,7 @@ def test_tasks_are_found_by_name(app: Forebay) -> None:
     assert list(app.registry) == ["sell"]
 
 
-def test_a_task_that_nobody_registered_is_named(app: Forebay) -> None:
+def test_a_task_that_is_not_registered_is_named(app: Forebay) -> None:
     with pytest.raises(UnknownTask, match="no task is called 'buy' in this program"):
         app.registry["buy"]
 
@@ -66,7 +66,7 @@ def test_an_alias_that_is_taken_is_refused_with_both_places_and_nothing_is_regis
     assert list(app.registry) == ["sell"]
 
 
-def test_a_name_that_is_somebodys_alias_is_refused(app: Forebay) -> None:
+def test_a_name_that_is_an_alias_already_is_refused(app: Forebay) -> None:
     app.task(name="buy", aliases=["old.buy"])(lambda: None)
 
     with pytest.raises(ConfigError, match=r"\(an alias of 'buy'\) and .*lambda>; give one of them another"):
@@ -86,7 +86,7 @@ def test_an_alias_that_can_be_no_name_is_refused(app: Forebay, alias: Any) -> No
 
 
 def test_jobs_of_an_old_name_are_run_by_the_task_of_today(live_app: Forebay) -> None:
-    old = live_app.enqueue("old.double", [4])  # before the deploy: nobody here knows it
+    old = live_app.enqueue("old.double", [4])  # before the deploy: this program does not know it
     double = live_app.task(name="double", aliases=["old.double"])(lambda number: number * 2)
 
     with live_app.run_worker(threads=1):

@@ -93,8 +93,8 @@ def test_cp4_7_a_paused_schedule_makes_nothing_and_goes_on_from_now(app: Forebay
 
     [job] = fired(app)
     assert job.metadata["scheduled_for"] == "2027-01-15T09:01:00Z"
-    assert app.schedules.pause("nobody") is False
-    assert app.schedules.resume("nobody") is False
+    assert app.schedules.pause("absent") is False
+    assert app.schedules.resume("absent") is False
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_stored(
 
 def test_a_schedule_of_an_unknown_task_is_refused(plain: Forebay) -> None:
     with pytest.raises(UnknownTask, match="its workers could not run the jobs"):
-        plain.schedules.save("t", "nobody.knows", cron="@daily")
+        plain.schedules.save("t", "absent.task", cron="@daily")
     with pytest.raises(ConfigError, match="for a task"):
         plain.schedules.save("t", tidy, cron="@daily")  # type: ignore[arg-type]  # a function, not its task
 
@@ -156,7 +156,7 @@ def test_a_change_of_the_times_counts_from_now_and_any_other_leaves_them(
     plain: Forebay, clock: ManualClock
 ) -> None:
     plain.schedules.save("t", "tidy", cron="0 * * * *")
-    clock.advance(ms=2 * HOUR)  # nobody fires
+    clock.advance(ms=2 * HOUR)  # no scheduler fires
 
     same = plain.schedules.update("t", jitter=5, overlap="skip", catch_up="latest")
     other = plain.schedules.update("t", every=90)
@@ -164,8 +164,8 @@ def test_a_change_of_the_times_counts_from_now_and_any_other_leaves_them(
     assert (same.next_run_at, same.definition.overlap) == (T0 + HOUR, Overlap.SKIP)
     assert (other.next_run_at, other.definition.cron) == (T0 + 2 * HOUR + 90_000, None)
     assert other.definition.catch_up is CatchUp.LATEST
-    with pytest.raises(ScheduleNotFound, match="no schedule 'nobody'"):
-        plain.schedules.update("nobody", every=90)
+    with pytest.raises(ScheduleNotFound, match="no schedule 'absent'"):
+        plain.schedules.update("absent", every=90)
 
 
 def test_saving_again_changes_what_is_said_and_keeps_what_was_done(
@@ -209,7 +209,7 @@ def test_a_preview_shows_the_next_runs(plain: Forebay) -> None:
 
     assert runs == [datetime(2027, 1, 15, 14, tzinfo=UTC), datetime(2027, 1, 16, 14, tzinfo=UTC)]
     with pytest.raises(ScheduleNotFound):
-        plain.schedules.preview("nobody")
+        plain.schedules.preview("absent")
 
 
 def test_a_schedule_can_be_fired_by_hand(plain: Forebay) -> None:
@@ -222,7 +222,7 @@ def test_a_schedule_can_be_fired_by_hand(plain: Forebay) -> None:
     assert after is not None
     assert (after.next_run_at, after.enqueued_runs, after.skipped_runs) == (before.next_run_at, 1, 1)
     with pytest.raises(ScheduleNotFound):
-        plain.schedules.fire("nobody")
+        plain.schedules.fire("absent")
 
 
 def test_firing_by_hand_into_a_closed_queue_says_why_not(plain: Forebay) -> None:
@@ -372,7 +372,7 @@ def test_two_programs_that_declare_at_once_agree(plain: Forebay) -> None:
     plain.every(60, name="t")(plain.registry["tidy"])
 
     class Late:
-        """A reader that has looked just before somebody else saved."""
+        """A reader that has looked just before another client saved."""
 
         def __init__(self) -> None:
             self.looks = 0

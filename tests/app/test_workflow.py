@@ -160,8 +160,8 @@ def test_steps_are_checked_when_they_are_added(app: Forebay, tasks: Tasks) -> No
         tasks.say.using(on_failure="explode")  # type: ignore[arg-type]
     with pytest.raises(InvalidJob, match="depends_on"):
         tasks.say.using(depends_on=7)  # type: ignore[arg-type]
-    flow.add(step, after="nobody")
-    with pytest.raises(InvalidJob, match="no step called nobody"):
+    flow.add(step, after="absent")
+    with pytest.raises(InvalidJob, match="no step called absent"):
         flow.enqueue()
 
 

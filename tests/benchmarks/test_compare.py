@@ -44,7 +44,7 @@ def test_forebay_and_the_engine_alone_are_compared_and_written_down(tmp_path: Pa
 
 
 def test_a_goal_is_a_ratio_of_rounds_that_were_measured_in_turns() -> None:
-    goal = Goal(measure="drain", beside="peer", least=2)
+    goal = Goal(measure="drain", against="peer", least=2)
     found = {"drain": {"forebay": [10.0, 300.0, 50.0], "peer": [4.0, 100.0, 40.0]}}
 
     assert goal.reached(found) == 2.5  # of 2.5, 3 and 1.25
@@ -110,4 +110,4 @@ def test_goals_name_what_is_measured(engine: str) -> None:
     for goal in GOALS[engine]:
         assert goal.measure in full
         assert goal.ours in names
-        assert goal.beside in names | {""}
+        assert goal.against in names | {""}

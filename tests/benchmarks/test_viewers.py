@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.viewers import figures, looked
+from benchmarks.viewers import looked, measurements
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 
 
 @pytest.mark.shows("R-CLI-22")
@@ -18,7 +18,7 @@ def test_ten_people_look_and_nothing_goes_wrong() -> None:
     assert set(seen.took) == {"queues", "workers", "metrics", "search", "total"}
     assert all(len(took) >= 10 for took in seen.took.values())
     assert not seen.wrong
-    assert [one.measure for one in figures(seen)][-1] == "went wrong"
+    assert [one.measure for one in measurements(seen)][-1] == "went wrong"
 
 
 def test_what_goes_wrong_is_told() -> None:

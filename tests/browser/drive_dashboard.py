@@ -18,7 +18,7 @@ from forebay.domain.job import QueueName
 from forebay.errors import StoreUnavailable
 from forebay.stores.factory import open_engine
 from tests.browser.scene import PATIENCE_MS, Scene, Sight, guarded
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.urls import SHARED, url_of
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ VIEWS = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_opens_and_can_be_used_by_everybody(browser: Browser, scene: Scene, scheme: str) -> None:
+def test_every_view_opens_and_is_accessible(browser: Browser, scene: Scene, scheme: str) -> None:
     sight = Sight(browser, scene.address, color_scheme=scheme)
 
     faults: dict[str, list[str]] = {}
@@ -230,7 +230,7 @@ def test_the_overview_shows_queues_workers_and_how_it_went(scene: Scene, sight: 
 
 
 @pytest.mark.shows("R-DASH-02")
-def test_a_queue_shows_its_states_its_pace_and_what_fails(scene: Scene, sight: Sight) -> None:
+def test_a_queue_shows_its_states_its_throughput_and_what_fails(scene: Scene, sight: Sight) -> None:
     scene.die("eve")
 
     page = sight.open("queues/money")
@@ -272,7 +272,7 @@ def test_one_stream_is_enough_for_all_views(scene: Scene, sight: Sight) -> None:
 
 
 @pytest.mark.shows("R-DASH-11", "R-DASH-07", "R-DASH-17")
-def test_what_somebody_prefers_stays_and_limits_and_settings_are_shown(scene: Scene, sight: Sight) -> None:
+def test_what_a_user_prefers_stays_and_limits_and_settings_are_shown(scene: Scene, sight: Sight) -> None:
     limit = {"scope": "task:shop.mail", "concurrency": 3}
     httpx2.put(f"{scene.address}/v1/limits", json=limit).raise_for_status()
     page = sight.open("configuration")

@@ -13,18 +13,20 @@ CAUSE = "TimeoutError: carrier # does not answer"
 VIEW = "dead?queue=parcels"
 
 
-def start_ramp(page: Page, **pace: str) -> None:
+def start_revive(page: Page, **plan: str) -> None:
     """By the keyboard alone."""
     page.get_by_role("button", name=f"Revive gradually: {CAUSE}").press("Enter")
     dialog = page.get_by_role("dialog")
-    for label, value in pace.items():
+    for label, value in plan.items():
         dialog.get_by_label(label.replace("_", " ")).fill(value)
     dialog.get_by_role("button", name="Start").press("Enter")
     expect(dialog).to_have_count(0)
 
 
 @pytest.mark.shows("R-DASH-05")
-def test_a_group_of_failures_is_revived_with_a_ramp_and_seen_to_complete(scene: Scene, sight: Sight) -> None:
+def test_a_group_of_failures_is_revived_with_a_gradual_revive_and_seen_to_complete(
+    scene: Scene, sight: Sight
+) -> None:
     scene.strand(3)
     page = sight.open(VIEW)
     group = page.get_by_role("list", name="Failure groups").get_by_role("listitem")
@@ -32,17 +34,17 @@ def test_a_group_of_failures_is_revived_with_a_ramp_and_seen_to_complete(scene: 
     for said in (CAUSE, "3 jobs", "shop.ship", "first", "last", "scene.py:ship"):
         expect(group).to_contain_text(said)
 
-    start_ramp(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="1")
+    start_revive(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="1")
 
-    ramp = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
-    expect(ramp).to_contain_text("3 revived, 3 completed")
-    expect(ramp.locator(".badge")).to_have_text("completed")
+    revive = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
+    expect(revive).to_contain_text("3 revived, 3 completed")
+    expect(revive.locator(".badge")).to_have_text("completed")
     expect(page.get_by_text("No dead letters.")).to_be_visible()
     expect(group).to_have_count(0)
     assert sight.faults() == []
 
 
-def test_a_ramp_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> None:
+def test_a_gradual_revive_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> None:
     scene.strand(2)
     page = sight.open(VIEW)
     page.get_by_role("button", name=f"Revive gradually: {CAUSE}").click()
@@ -53,13 +55,14 @@ def test_a_ramp_is_paused_resumed_and_stopped(scene: Scene, sight: Sight) -> Non
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
 
-    # The second batch would come in an hour: whatever happens meanwhile, the ramp does not end by itself.
-    start_ramp(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="3600")
+    # The second batch would come in an hour: whatever happens meanwhile, the gradual revive does not end by
+    # itself.
+    start_revive(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="3600")
 
-    ramp = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
+    revive = page.get_by_role("list", name="Gradual revives").get_by_role("listitem").first
     for title, state in (("Pause", "paused"), ("Resume", "running"), ("Stop", "stopped")):
-        ramp.get_by_role("button", name=re.compile(f"^{title} the gradual revive")).click()
-        expect(ramp.locator(".badge")).to_have_text(state)
+        revive.get_by_role("button", name=re.compile(f"^{title} the gradual revive")).click()
+        expect(revive.locator(".badge")).to_have_text(state)
 
 
 @pytest.mark.shows("R-DASH-05", "R-DLQ-12", "R-DASH-21")
@@ -72,7 +75,7 @@ def test_dead_letters_are_deleted_by_group_and_by_hand(scene: Scene, sight: Sigh
     expect(page.get_by_text("No dead letters.")).to_be_visible()
 
     scene.strand(2)
-    # Nobody has asked: what has died meanwhile is there by itself.
+    # Without a request: what has died meanwhile is there by itself.
     expect(page.get_by_role("list", name="Failure groups")).to_contain_text("2 jobs")
     page.get_by_role("checkbox", name="Choose all shown").check()
     page.get_by_role("button", name="Delete 2 chosen").click()

@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.scene import PATIENCE_MS
-from tests.docs.building import built
 from tests.docs.pages import ROOT
+from tests.docs.site_build import built
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -47,7 +47,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """A page that asks nobody but the site for anything."""
+    """A page that asks only the site for anything."""
     asked: list[str] = []
     page = browser.new_page()
     page.on("request", lambda request: asked.append(request.url))

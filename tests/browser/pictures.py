@@ -1,7 +1,7 @@
 """Take the pictures of the dashboard that the docs show: `make pictures`, or some of them: `ARGS=workers`.
 
-The sample runs for some minutes from a copy in a folder of its own, so that no picture shows where somebody
-keeps their checkout.
+The sample runs for some minutes from a copy in a folder of its own, so that no picture shows where a
+developer keeps their checkout.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import Served, serving
+from tests.service.live_server import Served, serving
 
 PATIENCE_MS: Final = 60_000
 OPTIONS: Final = (

@@ -11,7 +11,7 @@ import pytest
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from tests.cli.calling import TASKS
+from tests.cli.command_runner import TASKS
 
 URL = "sqlite:///jobs.db"
 

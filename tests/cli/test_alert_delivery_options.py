@@ -15,8 +15,8 @@ from forebay.maintenance.alert_evaluator import AlertEvaluator
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.worker import Worker
-from tests.app.receiving import LOCAL, Calls, served
-from tests.cli.calling import call
+from tests.app.receivers import LOCAL, Calls, served
+from tests.cli.command_runner import call
 from tests.cli.commands.test_run_server import running
 from tests.worker.support import eventually
 
@@ -79,9 +79,9 @@ def test_secrets_of_the_environment_do_not_look_like_mistyped_settings(
 def test_a_worker_has_its_policy() -> None:
     worker = Worker(MemoryEngine(), Forebay("memory://").registry, policy=LOCAL)
 
-    [duty] = [one for one in worker._create_maintenance_tasks() if isinstance(one, AlertEvaluator)]
+    [task] = [one for one in worker._create_maintenance_tasks() if isinstance(one, AlertEvaluator)]
 
-    assert duty._policy is LOCAL
+    assert task._policy is LOCAL
 
 
 def test_a_consumer_delivers_by_the_policy_of_its_app() -> None:

@@ -22,7 +22,7 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.sqlite.store import SqliteStore
-from tests.cli.calling import DEADLINE, answer, call, command, environment, refusal
+from tests.cli.command_runner import DEADLINE, answer, call, command, environment, refusal
 from tests.stores.sqlite_support import raw
 
 PATIENCE: Final = 60.0
@@ -52,7 +52,7 @@ def details(lines: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.shows("R-SEC-12")
-def test_a_log_that_nobody_changed_fits(store: Store, reader: Reader) -> None:
+def test_an_unchanged_log_fits(store: Store, reader: Reader) -> None:
     assert call("audit", "verify").stdout == "0 entries are intact\n"
     act(store, "a", "b")
     store.chain_audit()

@@ -12,7 +12,7 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
-from tests.cli.calling import answer, call
+from tests.cli.command_runner import answer, call
 from tests.stores.contract.steps import put_many
 from tests.urls import url_of
 

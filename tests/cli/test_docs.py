@@ -14,7 +14,7 @@ from forebay.domain.login_session import LoginSession, SessionLimits
 from forebay.service.browser_sessions import SessionAdmin
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, program, working
+from tests.cli.command_runner import answer, call, program, working
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "guide" / "command-line.md").read_text(encoding="utf-8")
@@ -41,11 +41,11 @@ def run_block(folder: Path, block: str) -> None:
 
 
 def test_the_commands_of_the_guide_work_in_their_order(guide_folder: Path) -> None:
-    enqueue, look, steer, dead, trouble = blocks("console")
+    enqueue, look, control, dead, trouble = blocks("console")
 
     run_block(guide_folder, enqueue)
     run_block(guide_folder, look)
-    run_block(guide_folder, steer)
+    run_block(guide_folder, control)
     with working(guide_folder):
         assert program(guide_folder, "jobs", "wait", "unlucky", "--timeout", "100s").returncode == 1
         assert program(guide_folder, "jobs", "wait", "grace", "--timeout", "100s").returncode == 0

@@ -1,4 +1,4 @@
-"""Ends that are nobody's wish: words that do not fit, Ctrl-C, an app that cannot be imported."""
+"""Ends that no user wants: words that do not fit, Ctrl-C, an app that cannot be imported."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from forebay.stores.contract.store import Store
-from tests.cli.calling import DEADLINE, TASKS, call, environment, program, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, call, environment, program, refusal
 
-# Whoever runs the tests may have made their programs deaf to Ctrl-C.
+# The shell that runs the tests may have made its programs deaf to Ctrl-C.
 HEARING = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from forebay.cli.main import main; main(prog_name='forebay')"

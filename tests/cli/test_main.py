@@ -19,7 +19,7 @@ from forebay.cli.main import COMMANDS, main
 from forebay.domain.job_states import JobState
 from forebay.domain.retry_policy import PRESETS
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, commands, environment, program, put, refusal
+from tests.cli.command_runner import answer, call, commands, environment, program, put, refusal
 
 DOCS = Path(__file__).parents[2] / "docs"
 WRITE_ONE = "write `app = Forebay(...)` into json, and name it as json:app"
@@ -149,7 +149,7 @@ def test_a_store_that_cannot_be_opened_has_a_status_of_its_own(name: str, folder
     assert name in error["message"]
 
 
-def test_a_store_that_somebody_else_has_locked_is_not_reachable_and_nothing_is_stored(
+def test_a_store_that_another_program_has_locked_is_not_reachable_and_nothing_is_stored(
     store: Store, folder: Path
 ) -> None:
     with closing(sqlite3.connect(folder / "jobs.db", isolation_level=None)) as other:
@@ -334,13 +334,13 @@ def test_a_reader_that_goes_away_ends_the_list_quietly(folder: Path, store: Stor
 
 
 def test_errors_for_programs_go_to_standard_error_alone(folder: Path, store: Store) -> None:
-    result = program(folder, "jobs", "show", "nobody", "--json")
+    result = program(folder, "jobs", "show", "absent", "--json")
 
     assert result.stdout == ""
     assert json.loads(result.stderr) == {
         "error": {
             "kind": "JobNotFound",
-            "message": "there is no job nobody; it may have been pruned",
+            "message": "there is no job absent; it may have been pruned",
             "status": 4,
         }
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forebay.stores.contract.store import Store
-from tests.cli.calling import refusal
+from tests.cli.command_runner import refusal
 
 ISSUER = ("--oidc-issuer", "https://id.example.org")
 CLIENT = ("--oidc-client-id", "forebay", "--oidc-group", "ops=operate")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forebay.cli.main import main
-from tests.cli.calling import DEADLINE, commands, ids, program, program_answer, working
+from tests.cli.command_runner import DEADLINE, commands, ids, program, program_answer, working
 from tests.cli.commands import test_init, test_schedules, test_server
 from tests.cli.dev import test_command
 from tests.importers.support import old_url
@@ -205,11 +205,11 @@ def test_every_command_about_dead_letters(app_folder: Path) -> None:
     [group] = json_of(app_folder, "dead", "groups")["groups"]
     assert (group["message"], group["frames"]) == ("ValueError: no luck", ["tasks.py:fail"])
     assert "payload_base64" in json_of(app_folder, "dead", "payload", job)
-    ramp = json_of(app_folder, "gradual-revives", "start", "--group", group["id"], "--yes")["name"]
-    assert json_of(app_folder, "gradual-revives", "pause", ramp)["state"] == "paused"
-    assert json_of(app_folder, "gradual-revives", "resume", ramp)["state"] == "running"
-    assert json_of(app_folder, "gradual-revives", "stop", ramp)["state"] == "stopped"
-    assert json_of(app_folder, "gradual-revives", "show", ramp)["revived"] == 0
+    revive = json_of(app_folder, "gradual-revives", "start", "--group", group["id"], "--yes")["name"]
+    assert json_of(app_folder, "gradual-revives", "pause", revive)["state"] == "paused"
+    assert json_of(app_folder, "gradual-revives", "resume", revive)["state"] == "running"
+    assert json_of(app_folder, "gradual-revives", "stop", revive)["state"] == "stopped"
+    assert json_of(app_folder, "gradual-revives", "show", revive)["revived"] == 0
     assert len(json_of(app_folder, "gradual-revives", "list")["gradual_revives"]) == 1
     assert json_of(app_folder, "dead", "revive", job)["revived"] == 1
     assert json_of(app_folder, "dead", "purge", "--all", "--yes") == {"deleted": 0}

@@ -12,10 +12,10 @@ from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.cli.calling import answer, call, refusal
-from tests.service.serving import serving
+from tests.cli.command_runner import answer, call, refusal
+from tests.service.live_server import serving
 
-WRONG = f"fbk_nobody.{'0123456789' * 4}"
+WRONG = f"fbk_absent.{'0123456789' * 4}"
 GRANTS = {"admin": "admin", "crew": "consume:mail", "eye": "view"}
 
 
@@ -38,11 +38,11 @@ def url(served: tuple[str, dict[str, str]]) -> str:
 
 @pytest.fixture
 def become(served: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Take the key of somebody."""
+    """Take the key of this name."""
     return lambda name: monkeypatch.setenv("FOREBAY_API_KEY", served[1].get(name, WRONG))
 
 
-def test_commands_look_and_steer_with_the_key_of_the_environment(
+def test_commands_look_and_control_with_the_key_of_the_environment(
     url: str, become: Callable[[str], None]
 ) -> None:
     become("admin")
@@ -72,15 +72,15 @@ def test_what_a_key_does_not_allow_has_the_status_of_a_refusal(
     assert (error["kind"], error["status"]) == ("Forbidden", 5)
 
 
-def test_a_key_that_nobody_knows_is_bad_input(url: str, become: Callable[[str], None]) -> None:
-    become("nobody")
+def test_an_unknown_key_is_bad_input(url: str, become: Callable[[str], None]) -> None:
+    become("absent")
 
     error = refusal("jobs", "list", "--url", url)
 
     assert (error["kind"], error["status"]) == ("Unauthenticated", 2)
 
 
-@pytest.mark.parametrize(("name", "status"), [("admin", 1), ("eye", 1), ("crew", 0), ("nobody", 2)])
+@pytest.mark.parametrize(("name", "status"), [("admin", 1), ("eye", 1), ("crew", 0), ("absent", 2)])
 def test_the_doctor_says_what_it_may_see_and_no_key(
     url: str, become: Callable[[str], None], served: tuple[str, dict[str, str]], name: str, status: int
 ) -> None:
@@ -88,9 +88,9 @@ def test_the_doctor_says_what_it_may_see_and_no_key(
 
     done = call("doctor", "--url", url)
 
-    # The job that nobody works on is a problem to those who see it.
+    # The job that no worker runs is a problem to those who see it.
     assert done.exit_code == status, done.output
-    assert ("it is a service, which maintains its store" in done.output) is (name != "nobody")
+    assert ("it is a service, which maintains its store" in done.output) is (name != "absent")
     assert ("a key that has the role view for all queues" in done.output) is (name == "crew")
     assert "key = ***" in done.output
     assert not [one for one in (*served[1].values(), WRONG) if one.partition(".")[2] in done.output]

@@ -17,7 +17,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import call, command, environment, program, put
+from tests.cli.command_runner import call, command, environment, program, put
 from tests.stores.contract import steps
 
 HEADS = ["queue", "state", "sched", "block", "pending", "run", "retry", "done", "dead", "canc", "drain"]
@@ -34,7 +34,7 @@ def on_terminal(folder: Path, words: list[str], typed: str = "", columns: int = 
         os.close(theirs)
         os.write(ours, typed.encode())
         shown = bytearray()
-        with suppress(OSError):  # how a terminal says that nobody is left on the other side
+        with suppress(OSError):  # how a terminal says that no process is left on the other side
             while part := os.read(ours, 4_096):
                 shown += part
         os.close(ours)
@@ -106,7 +106,7 @@ def test_what_a_job_says_is_no_markup(folder: Path, store: Store) -> None:
     assert "[red]evil[/red]" in shown
 
 
-def test_somebody_who_says_yes_gets_what_was_asked_and_a_bar(
+def test_a_user_who_says_yes_gets_what_was_asked_and_a_bar(
     folder: Path, waiting: Store, reader: Reader
 ) -> None:
     status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "y\n")
@@ -161,7 +161,7 @@ def test_a_migration_says_that_it_goes_on(folder: Path) -> None:
     assert program(folder, "migrate", "--url", "sqlite:///other.db").stderr == ""
 
 
-def test_somebody_who_says_no_keeps_everything(folder: Path, waiting: Store, reader: Reader) -> None:
+def test_a_user_who_says_no_keeps_everything(folder: Path, waiting: Store, reader: Reader) -> None:
     status, shown = on_terminal(folder, command("jobs", "delete", "--all"), "n\n")
 
     assert status == 1

@@ -1,4 +1,4 @@
-"""A worker program whose loop hangs for good ends, so that somebody starts a new one."""
+"""A worker program whose loop hangs for good ends, so that the service manager starts a new one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forebay.cli.worker_process import run
 from forebay.errors import WorkersDied
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE
 
 
@@ -27,7 +27,7 @@ def test_the_program_ends_when_its_loop_hangs_for_good(store: Store, monkeypatch
             go_on.wait(DEADLINE)
 
     app = Forebay("sqlite:///jobs.db")
-    worker = Worker(WatchedEngine(app.engine, hang).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, hang).contract, app.registry)
     try:
         with pytest.raises(WorkersDied, match="hangs and will not go on") as raised:
             run(app, worker, drain=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calling import DEADLINE, TASKS, working
+from tests.cli.command_runner import DEADLINE, TASKS, working
 from tests.worker.support import eventually
 
 

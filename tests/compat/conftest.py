@@ -17,7 +17,8 @@ MakeQueue = Callable[..., TaskQueue]
 
 @pytest.fixture
 def key(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A name for what this test's functions note; whoever still waits at its gate is let go at the end."""
+    """A name for what this test's functions note; a call that still waits at its gate is let go at the
+    end."""
     name = request.node.nodeid
     yield name
     calls.opened[name].set()
@@ -49,5 +50,5 @@ def queue(make_queue: MakeQueue) -> TaskQueue:
 
 @pytest.fixture
 def idle(make_queue: MakeQueue) -> TaskQueue:
-    """A queue that nobody works on: what is submitted stays as it is."""
+    """A queue that no worker serves: what is submitted stays as it is."""
     return make_queue(num_workers=0)

@@ -25,7 +25,7 @@ LEASE = 300
 def test_the_life_of_a_task_queue(make_queue: MakeQueue, file: Path, clock: ManualClock, key: str) -> None:
     _play_a_stale_worker(make_queue, file, clock)
 
-    # Submitted before anybody works, the more urgent job runs first.
+    # Submitted before a worker starts, the more urgent job runs first.
     idle = make_queue(num_workers=0, clock=clock)
     for priority in (0, 10, 5):
         idle.submit(calls.note, key, priority, priority=priority, job_id=f"note{priority}")

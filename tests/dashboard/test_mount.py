@@ -229,7 +229,7 @@ def test_local_lets_in_this_machine_without_a_proxy_and_no_other_page(
             assert client.get("/v1/queues", headers={"Origin": "https://other.example"}).status_code == 403
 
 
-def test_local_lets_in_nobody_from_another_machine(queue: Forebay) -> None:
+def test_local_lets_in_no_client_from_another_machine(queue: Forebay) -> None:
     app = on_fastapi(queue, admit="local")
 
     with TestClient(app, base_url="http://10.0.0.1", client=("10.0.0.2", 5000)) as client:
@@ -282,7 +282,7 @@ def test_an_app_may_be_started_again(queue: Forebay) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"admit": "everybody"}, "admit is 'keys', 'local' or a function, not 'everybody'"),
+        ({"admit": "all"}, "admit is 'keys', 'local' or a function, not 'all'"),
         ({"path": "jobs"}, "path begins with a slash, such as /jobs, and not as 'jobs'"),
     ],
 )

@@ -23,7 +23,7 @@ def test_the_pages_that_are_made_from_the_code_are_fresh() -> None:
     assert stale() == [], "make reference"
 
 
-def test_a_page_that_somebody_has_changed_is_not_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_page_is_not_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     def changed() -> dict[Path, str]:
         return {path: f"{page}changed" for path, page in wanted().items()}
 

@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from sphinx.search.en import SearchEnglish
 
-from tests.docs.building import built, ran
 from tests.docs.pages import ROOT
+from tests.docs.site_build import built, ran
 from tools.site_pages import Site
 
 

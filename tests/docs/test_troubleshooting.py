@@ -11,13 +11,13 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import QueueName
-from tests.cli.calling import working
+from tests.cli.command_runner import working
 from tests.docs.pages import ROOT, blocks, run, text
 from tests.worker.support import eventually
 from tools.check_links import anchors
 
 PAGE = "troubleshooting.md"
-# A queue that nobody works on, a dead letter, one that is blocked by it, a schedule, and a worker elsewhere.
+# A queue that no worker serves, a dead letter, one that is blocked by it, a schedule, and a worker elsewhere.
 TROUBLE = """
 from datetime import timedelta
 

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Final
 
 from tests.docs.pages import DEADLINE, ROOT, Block, fenced, text
-from tests.service.curling import search_path
+from tests.service.curl import search_path
 from tests.worker.support import eventually
 
 PORT: Final = "8000"  # as the pages have it; a test takes one that is free
@@ -29,7 +29,7 @@ _PACKAGE: Final = re.compile(r"([A-Za-z0-9_.-]+)(?:\[([a-z,]+)\])?")
 
 
 class Reader:
-    """Somebody who follows a page in a folder of their own."""
+    """A reader who follows a page in a folder of their own."""
 
     def __init__(self, page: str, folder: Path, stack: ExitStack) -> None:
         self.page = page

@@ -28,7 +28,7 @@ VALUES = {"error_rate": 0.06, "queue_depth": 2_000.0, "wait_p99_ms": 50.0}
         ("error_rate > 1 and (queue_depth > 1 or queue_depth > 2)", False),
         ("  queue_depth > 10 * wait_p99_ms  ", True),
         ("queue_depth > 40 * wait_p99_ms", False),
-        # What nobody knows is neither more nor less than anything.
+        # An unknown value is neither more nor less than another.
         ("wait_p50_ms >= 0", False),
         ("wait_p50_ms < 1 or 0 != wait_p50_ms", False),
         ("wait_p99_ms > 10 * wait_p50_ms", False),

@@ -111,7 +111,7 @@ def test_the_old_secret_opens_for_its_grace() -> None:
     assert rotated.revoke(120).digests(121) == ()
 
 
-def test_when_a_key_was_used_is_news_once_an_hour() -> None:
+def test_the_use_of_a_key_is_recorded_once_an_hour() -> None:
     assert a_key().is_use_due(1)
     assert not a_key().mark_used(1).is_use_due(USED_EVERY_MS)
     assert a_key().mark_used(1).is_use_due(USED_EVERY_MS + 1)

@@ -1,4 +1,4 @@
-"""Back-pressure: paces, and the turnstile through which new jobs come."""
+"""Back-pressure: throughputs, and the turnstile through which new jobs come."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def turnstile(jobs: Sequence[NewJob] = (), **stored: Bucket) -> EnqueueRateLimit
 
 
 @pytest.mark.parametrize(
-    ("jobs", "first_at", "pace"),
+    ("jobs", "first_at", "throughput"),
     [
         (0, None, Throughput(0, THROUGHPUT_WINDOW_MS)),
         (7, NOW - 50, Throughput(7, THROUGHPUT_WINDOW_MS)),
@@ -52,13 +52,13 @@ def turnstile(jobs: Sequence[NewJob] = (), **stored: Bucket) -> EnqueueRateLimit
         (THROUGHPUT_JOBS, NOW, Throughput(THROUGHPUT_JOBS, 1)),
     ],
 )
-def test_a_pace_is_that_of_a_minute_or_of_a_thousand_jobs(
-    jobs: int, first_at: int | None, pace: Throughput
+def test_a_throughput_is_that_of_a_minute_or_of_a_thousand_jobs(
+    jobs: int, first_at: int | None, throughput: Throughput
 ) -> None:
-    assert throughput_of(jobs, first_at, NOW) == pace
+    assert throughput_of(jobs, first_at, NOW) == throughput
 
 
-def test_a_pace_says_how_long_jobs_take() -> None:
+def test_a_throughput_says_how_long_jobs_take() -> None:
     assert Throughput(4, THROUGHPUT_WINDOW_MS).wait_ms(6) == 90_000
     assert Throughput(4, THROUGHPUT_WINDOW_MS).wait_ms(0) == 0
     assert Throughput(0, THROUGHPUT_WINDOW_MS).wait_ms(6) is None
@@ -69,7 +69,7 @@ def test_a_queue_without_rates_has_none() -> None:
     assert not queue().settings.has_rates
 
 
-def test_rates_are_of_everybody_and_of_a_client() -> None:
+def test_rates_are_of_all_clients_and_of_one() -> None:
     rates = list(rates_of(queue(enqueue_rate=5, client_rate=2, client_burst=3), "web"))
 
     assert [(rate.scope, rate.client) for rate in rates] == [

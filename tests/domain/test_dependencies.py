@@ -34,7 +34,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import InvalidJob
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 A, B = JobId("a"), JobId("b")
 
@@ -46,8 +46,8 @@ def job(*parents: JobId | int, **changes: object) -> NewJob:
 @pytest.mark.shows("R-DEP-02", "R-DEP-06")
 def test_what_the_end_of_a_parent_means_for_a_child() -> None:
     table = {
-        (aftermath, on_failure): edge_transition(aftermath, on_failure)
-        for aftermath in DependencyEvent
+        (event, on_failure): edge_transition(event, on_failure)
+        for event in DependencyEvent
         for on_failure in OnFailure
     }
 
@@ -64,10 +64,10 @@ def test_what_the_end_of_a_parent_means_for_a_child() -> None:
     assert {table[DependencyEvent.REVIVED, each].edge for each in OnFailure} == {EdgeState.OPEN}
 
 
-@pytest.mark.parametrize("aftermath", DependencyEvent)
+@pytest.mark.parametrize("event", DependencyEvent)
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_what_was_dealt_with_is_not_met_again(aftermath: DependencyEvent, on_failure: OnFailure) -> None:
-    assert edge_transition(aftermath, on_failure).edge not in AFFECTED_STATES[aftermath]
+def test_what_was_dealt_with_is_not_met_again(event: DependencyEvent, on_failure: OnFailure) -> None:
+    assert edge_transition(event, on_failure).edge not in AFFECTED_STATES[event]
 
 
 def test_a_new_edge_stands_as_its_parent_does() -> None:

@@ -1,4 +1,4 @@
-"""Fair shares: whose turn it is, and how many jobs of each are next."""
+"""Weighted fair queueing: whose turn it is, and how many jobs of each are next."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from forebay.errors import ConfigError
 NAMES = st.sampled_from("abcdef")
 
 
-def test_a_gate_names_its_share() -> None:
+def test_a_lane_names_its_fairness_key() -> None:
     assert fairness_key_of(fairness_lane("acme:1")) == "acme:1"
     assert (lane_for_keys({"fairness": "acme", "tenant": "x"}), lane_for_keys({"tenant": "x"})) == (
         "fairness:acme",
         None,
     )
-    assert [is_fairness_lane(gate) for gate in ("fairness:a", "limit:key:fairness:a", "task:fairness:")] == [
+    assert [is_fairness_lane(lane) for lane in ("fairness:a", "limit:key:fairness:a", "task:fairness:")] == [
         True,
         False,
         False,
     ]
 
 
-def test_a_heavier_share_takes_shorter_steps() -> None:
+def test_a_heavier_fairness_key_takes_shorter_steps() -> None:
     assert (virtual_time_step({"gold": 4}, "gold"), virtual_time_step({"gold": 4}, "trial")) == (
         VIRTUAL_TIME_STEP // 4,
         VIRTUAL_TIME_STEP,
@@ -52,7 +52,7 @@ def test_who_had_nothing_begins_a_step_behind_the_first() -> None:
     assert joining_virtual_time({"a": 2}, "a", 700) == 700 + VIRTUAL_TIME_STEP // 2
 
 
-def test_a_share_that_was_held_up_by_a_limit_goes_on_at_most_a_step_from_the_first() -> None:
+def test_a_fairness_key_that_was_held_up_by_a_limit_goes_on_at_most_a_step_from_the_first() -> None:
     assert resuming_virtual_time({}, "a", 7 * VIRTUAL_TIME_STEP, None) == 7 * VIRTUAL_TIME_STEP
     assert (
         resuming_virtual_time({}, "a", 7 * VIRTUAL_TIME_STEP, 7 * VIRTUAL_TIME_STEP + 1)
@@ -69,28 +69,28 @@ def test_a_share_that_was_held_up_by_a_limit_goes_on_at_most_a_step_from_the_fir
 
 
 def test_room_goes_to_those_whose_turn_it_is() -> None:
-    shares = [
+    keys = [
         FairnessKey("late", 5 * VIRTUAL_TIME_STEP),
         FairnessKey("early", VIRTUAL_TIME_STEP),
         FairnessKey("heavy", VIRTUAL_TIME_STEP),
     ]
 
-    assert allot(shares, {"heavy": 3}, 8, {}) == {"early": 2, "heavy": 6}
-    assert allot(shares, {}, 20, {"early": 1, "heavy": 0}) == {"early": 1, "late": 19}
-    assert allot(shares, {}, 4, dict.fromkeys(["late", "early", "heavy"], 1)) == dict.fromkeys(
+    assert allot(keys, {"heavy": 3}, 8, {}) == {"early": 2, "heavy": 6}
+    assert allot(keys, {}, 20, {"early": 1, "heavy": 0}) == {"early": 1, "late": 19}
+    assert allot(keys, {}, 4, dict.fromkeys(["late", "early", "heavy"], 1)) == dict.fromkeys(
         ["early", "heavy", "late"], 1
     )
-    assert allot([], {}, 3, {}) == allot(shares, {}, 0, {}) == {}
+    assert allot([], {}, 3, {}) == allot(keys, {}, 0, {}) == {}
 
 
 def test_jobs_come_in_the_order_of_turns() -> None:
-    shares = [
+    keys = [
         FairnessKey("late", 4 * VIRTUAL_TIME_STEP),
         FairnessKey("early", VIRTUAL_TIME_STEP),
         FairnessKey("heavy", 2 * VIRTUAL_TIME_STEP),
     ]
 
-    order = interleave(shares, {"heavy": 2}, {"early": 2, "heavy": 3})
+    order = interleave(keys, {"heavy": 2}, {"early": 2, "heavy": 3})
 
     assert order == [("early", 0), ("early", 1), ("heavy", 0), ("heavy", 1), ("heavy", 2)]
 
@@ -100,19 +100,19 @@ def test_jobs_come_in_the_order_of_turns() -> None:
     st.dictionaries(NAMES, st.integers(1, 1_000), min_size=2),
     st.lists(st.integers(1, 300), min_size=1, max_size=8),
 )
-def test_shares_that_always_have_jobs_get_what_their_weights_say_whatever_the_room(
+def test_fairness_keys_that_always_have_jobs_get_what_their_weights_say_whatever_the_room(
     weights: dict[str, int], rooms: list[int]
 ) -> None:
-    turns = {share: joining_virtual_time(weights, share, None) for share in weights}
+    turns = {key: joining_virtual_time(weights, key, None) for key in weights}
     had = dict.fromkeys(weights, 0)
     for room in rooms:
         given_now = allot([FairnessKey(*one) for one in turns.items()], weights, room, {})
         assert sum(given_now.values()) == room
-        for share, jobs in given_now.items():
-            had[share] += jobs
-            turns[share] += jobs * virtual_time_step(weights, share)
+        for key, jobs in given_now.items():
+            had[key] += jobs
+            turns[key] += jobs * virtual_time_step(weights, key)
 
-    parts = [(had[share] / weight, weight) for share, weight in weights.items()]
+    parts = [(had[key] / weight, weight) for key, weight in weights.items()]
     # Steps are whole numbers, so a weight of 1000 may be off by a thousandth.
     assert all(mine >= theirs * 0.998 - 1 / weight - 0.002 for mine, weight in parts for theirs, _ in parts)
 

@@ -24,7 +24,7 @@ from forebay.domain.job import (
 )
 from forebay.domain.job_states import JobState, Status
 from forebay.errors import InvalidJob, PayloadError
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 YEAR = 366 * DAY_MS
 TEXTS = ["id", "unique_key", "idempotency_key", "correlation_id", "parent_id"]
@@ -120,11 +120,11 @@ def test_a_payload_of_one_byte_more_is_refused() -> None:
 
 
 def test_what_encryption_adds_is_not_counted() -> None:
-    sealed = b"fb1 0123abcd key=2026.88ff3ab2\n".ljust(MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD, b"x")
+    encrypted = b"fb1 0123abcd key=2026.88ff3ab2\n".ljust(MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD, b"x")
 
-    assert new_job(payload=sealed).payload == sealed
+    assert new_job(payload=encrypted).payload == encrypted
     with pytest.raises(PayloadError, match="the limit is 1,048,576"):
-        new_job(payload=sealed + b"x")
+        new_job(payload=encrypted + b"x")
 
 
 def test_a_request_with_another_payload_is_otherwise_the_same() -> None:
@@ -265,7 +265,7 @@ def test_other_metadata_is_refused(metadata: Any) -> None:
     assert refused_field(metadata=metadata) == "metadata"
 
 
-# ------------------------------------------------------------------ amendments
+# ------------------------------------------------------------------ updates
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_other_metadata_is_refused(metadata: Any) -> None:
         {"queue": QueueName("mail")},
     ],
 )
-def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
+def test_an_update_within_the_limits_passes(change: dict[str, Any]) -> None:
     assert {name: getattr(JobUpdate(**change), name) for name in change} == change
 
 
@@ -297,7 +297,7 @@ def test_an_amendment_within_the_limits_passes(change: dict[str, Any]) -> None:
         ("queue", ALERT_QUEUE),
     ],
 )
-def test_an_amendment_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:
+def test_an_update_beyond_the_limits_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(InvalidJob) as caught:
         JobUpdate(**{field: value})
 
@@ -388,7 +388,7 @@ def test_a_summary_tells_how_long_the_last_attempt_took(
         (JobState.RETRYING, {"priority": 1, "delay_ms": 0}, ""),
     ],
 )
-def test_an_amendment_fits_some_states(state: JobState, change: dict[str, Any], objection: str) -> None:
+def test_an_update_fits_some_states(state: JobState, change: dict[str, Any], objection: str) -> None:
     assert JobUpdate(**change).objection_to(state) == objection
 
 

@@ -45,7 +45,7 @@ def test_brackets_in_texts_do_not_count(text: str) -> None:
     assert is_deeper(json.dumps([value]).encode(), 2)
 
 
-def test_many_deep_values_beside_each_other_are_counted_in_one_go() -> None:
+def test_many_deep_values_next_to_each_other_are_counted_in_one_go() -> None:
     chains = b"[%b]" % b",".join([lists(300)] * 2_000)
 
     assert not is_deeper(chains, 301)

@@ -1,4 +1,4 @@
-"""Which gates a program may pass."""
+"""The lanes that a program may serve."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from forebay.domain.lane import (
 )
 
 
-def test_a_program_passes_the_gates_of_its_tasks_and_of_every_payload_it_reads() -> None:
+def test_a_program_serves_the_lanes_of_its_tasks_and_of_every_payload_it_reads() -> None:
     assert lanes_for_program(["a", "b"], 2) == {
         task_lane("a"),
         task_lane("b"),
@@ -34,11 +34,11 @@ def test_a_task_cannot_be_called_like_a_payload() -> None:
 @pytest.mark.parametrize(
     ("reason", "said"), [("no such task", "task:a: no such task"), (None, "task:a"), ("", "task:a")]
 )
-def test_the_reason_is_told_after_the_gate(reason: str | None, said: str) -> None:
+def test_the_reason_is_told_after_the_lane(reason: str | None, said: str) -> None:
     assert park_detail("task:a", reason) == said
 
 
-def test_the_gate_of_a_limit_names_its_scope_and_is_no_other_gate() -> None:
+def test_the_lane_of_a_limit_names_its_scope_and_is_no_other_lane() -> None:
     assert limit_scope_of(limit_lane("key:tenant:acme")) == "key:tenant:acme"
     assert is_limit_lane(limit_lane("task:a"))
     assert not any(map(is_limit_lane, lanes_for_program(["limit:a"], 1)))

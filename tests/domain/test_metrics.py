@@ -39,7 +39,7 @@ START = 1_700_000_040_000  # a whole minute
 MAIL = QueueName("mail")
 
 
-def tally(completed: int = 1, ms: int = 5, **errors: int) -> TaskStats:
+def task_stats(completed: int = 1, ms: int = 5, **errors: int) -> TaskStats:
     lengths = histogram_of([ms * 1_000] * completed)
     return TaskStats({"completed": completed}, errors, lengths, lengths)
 
@@ -48,15 +48,15 @@ def row(
     start: int = START,
     worker: str = "w",
     queue: QueueName = MAIL,
-    stock: QueueSnapshot | None = None,
+    snapshot: QueueSnapshot | None = None,
     **tasks: TaskStats,
 ) -> MetricRow:
     return MetricRow(
-        resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker=worker, tasks=tasks, snapshot=stock
+        resolution_ms=TEN_SECONDS, starts_at=start, queue=queue, worker=worker, tasks=tasks, snapshot=snapshot
     )
 
 
-def stock(at: int, pending: int) -> QueueSnapshot:
+def snapshot(at: int, pending: int) -> QueueSnapshot:
     return QueueSnapshot(at, Counts(pending=pending), pending, pending)
 
 
@@ -81,13 +81,13 @@ def test_each_end_of_an_attempt_is_counted_for_what_it_is(
 
 
 def test_a_row_comes_back_as_it_was_stored() -> None:
-    kept = row(send=tally(3, Boom=1), stock=stock(START, 4))
+    kept = row(send=task_stats(3, Boom=1), snapshot=snapshot(START, 4))
 
     assert unpack_row(TEN_SECONDS, START, "mail", "w", pack_row(kept)) == kept
 
 
 @pytest.mark.parametrize("states", [4, 12])
-def test_a_stock_that_knows_fewer_states_or_more_can_be_read(states: int) -> None:
+def test_a_snapshot_that_knows_fewer_states_or_more_can_be_read(states: int) -> None:
     body = msgspec.msgpack.encode([{}, [START, list(range(states)), 7, 2]])
 
     found = unpack_row(TEN_SECONDS, START, "mail", "w", body).snapshot
@@ -105,10 +105,10 @@ def test_a_span_begins_at_a_whole_multiple_of_itself() -> None:
 def test_rows_are_rolled_up_by_queue_and_time_with_all_workers_together() -> None:
     other = QueueName("other")
     rows = [
-        row(send=tally(1, ms=1, Boom=1), stock=stock(START, 9)),
-        row(worker="v", send=tally(2, ms=4, Boom=2), sort=tally(1)),
-        row(START + 50_000, stock=stock(START + 50_000, 3)),
-        row(START + MINUTE, queue=other, sort=tally(1)),
+        row(send=task_stats(1, ms=1, Boom=1), snapshot=snapshot(START, 9)),
+        row(worker="v", send=task_stats(2, ms=4, Boom=2), sort=task_stats(1)),
+        row(START + 50_000, snapshot=snapshot(START + 50_000, 3)),
+        row(START + MINUTE, queue=other, sort=task_stats(1)),
     ]
 
     first, second = roll_up(reversed(rows), MINUTE)
@@ -122,24 +122,24 @@ def test_rows_are_rolled_up_by_queue_and_time_with_all_workers_together() -> Non
     assert first.tasks["send"].counts == {"completed": 3}
     assert first.tasks["send"].errors == {"Boom": 3}
     assert (first.tasks["send"].run.min_ms, first.tasks["send"].run.max_ms) == (1.0, 4.0)
-    assert first.tasks["sort"] == tally(1)
+    assert first.tasks["sort"] == task_stats(1)
     assert first.snapshot == QueueSnapshot(START + 50_000, Counts(pending=3), 3, 9)
     assert (second.starts_at, second.queue, second.snapshot) == (START + MINUTE, other, None)
 
 
 def test_rolled_up_in_two_steps_or_in_one_it_is_the_same() -> None:
-    rows = [row(START + place * 10_000, send=tally(place + 1)) for place in range(20)]
+    rows = [row(START + place * 10_000, send=task_stats(place + 1)) for place in range(20)]
 
     assert roll_up(roll_up(rows, MINUTE), HOUR) == roll_up(rows, HOUR)
     assert roll_up(roll_up(rows, TEN_SECONDS), MINUTE) == roll_up(rows, MINUTE)
 
 
-def test_nothing_at_all_makes_an_empty_tally() -> None:
+def test_nothing_at_all_makes_empty_stats() -> None:
     assert merge_stats([]) == TaskStats()
 
 
 def test_of_too_many_tasks_the_least_busy_ones_are_one() -> None:
-    tasks = {f"t{number}": tally(2 if number == MAX_SERIES else 1) for number in range(MAX_SERIES + 1)}
+    tasks = {f"t{number}": task_stats(2 if number == MAX_SERIES else 1) for number in range(MAX_SERIES + 1)}
 
     found = merge_tasks([tasks])
 
@@ -190,7 +190,7 @@ def test_consumers_of_all_claimants_count_at_their_most_for_as_long_as_they_were
 
 
 def test_a_row_is_read_with_the_consumers_it_was_written_with_and_an_older_one_without() -> None:
-    written = replace(row(send=tally()), consumers=7)
+    written = replace(row(send=task_stats()), consumers=7)
     key = written.resolution_ms, written.starts_at, written.queue, written.worker
 
     assert unpack_row(*key, pack_row(written)) == written

@@ -19,7 +19,7 @@ from forebay.domain.operator_changes import (
 )
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 MAIL = QueueName("mail")
 
@@ -42,7 +42,7 @@ def test_states_of_jobs() -> None:
     assert revive_changes(job, JobState.PENDING, MAIL)["queue"] == ("default", "mail")
 
 
-def test_an_amendment() -> None:
+def test_an_update() -> None:
     job = a_job(state=JobState.SCHEDULED)
 
     assert update_changes(job, JobState.SCHEDULED, job.queue, 3, NOW) == {"priority": (0, 3)}

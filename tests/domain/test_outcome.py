@@ -35,7 +35,7 @@ def test_two_outcomes_with_the_same_content_are_equal(outcome: Outcome) -> None:
     assert outcome == type(outcome)(*(getattr(outcome, name) for name in outcome.__struct_fields__))
 
 
-def test_a_lost_attempt_counts_as_started_unless_somebody_knows_better() -> None:
+def test_a_lost_attempt_counts_as_started_unless_a_record_says_otherwise() -> None:
     assert Lost("gone").started
 
 

@@ -10,7 +10,7 @@ from forebay.domain.job import PastError
 from forebay.domain.job_states import JobState
 from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end, state_info_of, used_ratio
 from forebay.errors import ConfigError
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 ONE_EACH = {state.value: 2**place for place, state in enumerate(JobState)}
 

@@ -143,7 +143,7 @@ def test_a_mode_means_this_whatever_was_set_before(
     assert {name: getattr(settings, name) for name in meaning} == meaning
 
 
-def test_a_single_setting_beside_the_mode_wins() -> None:
+def test_a_single_setting_next_to_the_mode_wins() -> None:
     settings = QueueSettings().with_changes({"mode": "strict", "retry_penalty": 3})
 
     assert (settings.aging_ms, settings.retry_penalty) == (STRICT_AGING_MS, 3)

@@ -31,7 +31,7 @@ from forebay.domain.settlement import (
     is_same_end,
     promoted_at,
 )
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 ERROR = AttemptError(type="ValueError", message="no such address", traceback="Traceback ...")
 LOST = AttemptError(type="Lost", message="its worker died")

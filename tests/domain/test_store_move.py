@@ -9,7 +9,7 @@ from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.store_move import JobExport, MoveComparison, fingerprint, waiting_state
 from forebay.errors import IllegalTransition
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 
 def test_a_running_job_is_not_taken_along() -> None:
@@ -54,12 +54,12 @@ def test_a_live_job_waits_as_its_time_and_its_parents_say() -> None:
 def test_a_fingerprint_is_of_what_two_stores_must_agree_about() -> None:
     job = a_job(metadata={"a": 1, "b": 2})
     moved = a_job(metadata={"b": 2, "a": 1}, seq=9, rank=3, unique_key="u")
-    amended = a_job(metadata={"a": 1}, priority=7, state=JobState.COMPLETED, result=b"1")
+    updated = a_job(metadata={"a": 1}, priority=7, state=JobState.COMPLETED, result=b"1")
 
-    assert fingerprint(job) == fingerprint(moved) == fingerprint(amended)
+    assert fingerprint(job) == fingerprint(moved) == fingerprint(updated)
     assert fingerprint(job) != fingerprint(a_job(metadata={"a": 1, "b": 2}, payload=b"[]"))
     assert fingerprint(job, with_end=True) == fingerprint(moved, with_end=True)
-    assert fingerprint(job, with_end=True) != fingerprint(amended, with_end=True)
+    assert fingerprint(job, with_end=True) != fingerprint(updated, with_end=True)
 
 
 def test_stores_agree_where_nothing_is_missing_or_another() -> None:

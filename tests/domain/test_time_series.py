@@ -16,7 +16,7 @@ from forebay.domain.time_series import (
     steps_between,
 )
 from forebay.errors import ConfigError
-from tests.domain.test_metrics import MAIL, START, row, stock, tally
+from tests.domain.test_metrics import MAIL, START, row, snapshot, task_stats
 
 STEPS = SeriesSteps(START, START + 30_000, TEN_SECONDS)
 
@@ -63,9 +63,9 @@ def test_what_cannot_be_shown_is_refused(start: int, end: int, length: int | Non
 @pytest.mark.shows("R-MET-23")
 def test_each_step_has_a_value_also_where_nothing_happened() -> None:
     rows = [
-        row(send=tally(2, ms=5), sort=TaskStats({"failed": 2, "completed": 2})),
-        row(worker="v", send=tally(1, ms=5)),
-        row(START + 20_000, sort=tally(1, ms=9)),
+        row(send=task_stats(2, ms=5), sort=TaskStats({"failed": 2, "completed": 2})),
+        row(worker="v", send=task_stats(1, ms=5)),
+        row(START + 20_000, sort=task_stats(1, ms=9)),
     ]
 
     found = series_spans(rows, STEPS)
@@ -137,7 +137,7 @@ def test_jobs_that_have_left_for_another_queue_are_not_taken_away_from_what_came
 
 
 def test_an_older_count_is_not_taken_for_a_newer_one() -> None:
-    rows = [row(stock=stock(START + 9, 1)), row(worker="v", stock=stock(START + 3, 2))]
+    rows = [row(snapshot=snapshot(START + 9, 1)), row(worker="v", snapshot=snapshot(START + 3, 2))]
 
     assert metric_values(series_spans(rows, STEPS), "pending")[0] == 1
 
@@ -158,5 +158,8 @@ def test_a_span_as_a_whole_begins_with_the_last_count_before_it_or_the_first_one
     assert span_between(rows[2:], START).enqueued is None
     assert span_between([], START).enqueued is None
     assert (
-        span_between([*rows, row(START, send=tally(4)), row(0, send=tally(9))], START).count("completed") == 4
+        span_between([*rows, row(START, send=task_stats(4)), row(0, send=task_stats(9))], START).count(
+            "completed"
+        )
+        == 4
     )

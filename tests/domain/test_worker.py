@@ -1,4 +1,4 @@
-"""What a worker says about itself: how long ago it beat, and how much of an answer is kept."""
+"""What a worker says about itself: how old its last heartbeat is, and how much of an answer is kept."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forebay.domain.worker import MAX_RESPONSE, HeartbeatStatus, WorkerInfo, tru
 
 
 @pytest.mark.parametrize(
-    ("ms_ago", "pulse"),
+    ("ms_ago", "status"),
     [
         (-5, HeartbeatStatus.ALIVE),
         (0, HeartbeatStatus.ALIVE),
@@ -19,12 +19,12 @@ from forebay.domain.worker import MAX_RESPONSE, HeartbeatStatus, WorkerInfo, tru
         (15_000, HeartbeatStatus.DEAD),
     ],
 )
-def test_a_worker_that_misses_two_beats_is_stale_and_after_three_it_counts_as_dead(
-    ms_ago: int, pulse: HeartbeatStatus
+def test_a_worker_that_misses_two_heartbeats_is_stale_and_after_three_it_counts_as_dead(
+    ms_ago: int, status: HeartbeatStatus
 ) -> None:
     worker = WorkerInfo(id=WorkerId("w"), heartbeat_at=1_000_000, heartbeat_ms=5_000)
 
-    assert worker.heartbeat_status(1_000_000 + ms_ago) is pulse
+    assert worker.heartbeat_status(1_000_000 + ms_ago) is status
 
 
 def test_an_answer_is_kept_clean_and_up_to_64_kib() -> None:

@@ -54,7 +54,7 @@ def wait_for(name: str) -> None:
 
 def hold_the_interpreter(call: str, argument: object) -> None:
     # Only while the coordinator sleeps: stopped in the middle of a transaction, it would lock a SQLite file
-    # for all others. Between the look and the call nobody else has a turn.
+    # for all others. Between the look and the call no other thread has a turn.
     hold = getattr(ctypes.PyDLL(None), call)
     sys.setswitchinterval(60)
     while not coordinator_sleeps():
@@ -114,7 +114,7 @@ def clutch(number: int, seconds: int) -> int:
 async def clutch_loop(number: int, is_holding: bool) -> int:
     said("began", number)
     if is_holding:
-        # Until somebody says so: a shell waits, and this process for the shell.
+        # Until it is reaped: a shell waits, and this process for the shell.
         hold_the_interpreter("system", b"for i in $(seq 800); do [ -e 'let go' ] && exit; sleep 0.05; done")
     said("ended", number)
     return number
@@ -196,7 +196,7 @@ class Supervised:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # What the machine's owner has set must not steer the test.
+                # What the machine's owner has set must not affect the test.
                 env={name: value for name, value in os.environ.items() if not name.startswith("FOREBAY")},
             )
 
@@ -272,7 +272,7 @@ class Crew:
     def workers(self) -> list[WorkerInfo]:
         return self.app.client.read(lambda reader: reader.workers())
 
-    def nobody_is_left(self) -> None:
+    def all_have_ended(self) -> None:
         """Wait until no process of these programs lives."""
         pids = {pid for program in self._started for pid in (program.popen.pid, *program.children())}
         eventually(lambda: not pids & set(living()), DEADLINE)
@@ -288,7 +288,7 @@ class Crew:
 
 
 def living(*, dead: bool = False) -> dict[int, tuple[int, str]]:
-    """Processes of this machine with their parents and names; with `dead` also those nobody has reaped."""
+    """Processes of this machine with their parents and names; with `dead` also those not yet reaped."""
     listed = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid=,stat=,ucomm="], capture_output=True, text=True, check=True
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from forebay import Forebay, JobHandle
 from tests.end_to_end.worker_processes import DEADLINE, Process
-from tests.worker.executors.isolating import is_alive
+from tests.worker.executors.isolated_worker import is_alive
 from tests.worker.support import eventually
 
 MODULE: Final = """

@@ -12,7 +12,7 @@ from forebay import Forebay
 from forebay.domain.job_states import JobState
 from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import SHARED, url_of
-from tests.worker.executors.isolating import is_alive
+from tests.worker.executors.isolated_worker import is_alive
 from tests.worker.support import eventually
 
 MODULE: Final = """

@@ -20,13 +20,13 @@ LOCKED: Final = "calls that found the store locked"
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"], ids=["sqlite", "postgresql", "redis"])
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the run has found. It ends its processes itself; the time limit is for the worst case."""
-    file = tmp_path_factory.mktemp("crowd") / "figures.json"
+    file = tmp_path_factory.mktemp("crowd") / "results.json"
     processes = 4 if request.param == "sqlite" else 8
     command = [sys.executable, "-m", "evidence.crowd", "--seconds", "5", "--processes", str(processes)]
     command += ["--engine", request.param, "--json", str(file)]
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=500, check=False)
-    figures: dict[str, Any] = json.loads(file.read_text())
-    return {**figures, "expected": processes, "has_server": request.param != "sqlite"}
+    counters: dict[str, Any] = json.loads(file.read_text())
+    return {**counters, "expected": processes, "has_server": request.param != "sqlite"}
 
 
 @pytest.mark.shows("R-STORE-07", "R-STORE-23", "R-LEASE-01", "R-EDGE-01", "R-TEST-52", "R-TEST-63")

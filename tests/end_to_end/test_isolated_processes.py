@@ -13,7 +13,7 @@ from forebay.domain.job_states import JobState
 from tests.end_to_end.isolated_programs import Programs, programs
 from tests.end_to_end.worker_processes import DEADLINE, Process
 from tests.urls import SHARED, url_of
-from tests.worker.executors.isolating import children
+from tests.worker.executors.isolated_worker import children
 
 pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
 

@@ -1,4 +1,4 @@
-"""A store is moved while a producer goes on writing, and whoever moves it is killed: no job is lost, none is
+"""A store is moved while a producer goes on writing, and its mover is killed: no job is lost, none is
 there twice."""
 
 from __future__ import annotations

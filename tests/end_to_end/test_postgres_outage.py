@@ -1,5 +1,5 @@
 """A PostgreSQL server that restarts, fails over, loses connections and answers, and says no, under workers:
-nothing is lost or done twice, and nobody stays idle."""
+nothing is lost or done twice, and no worker stays idle."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_jobs_go_on_through_restarts_and_lost_connections_and_each_is_finished_o
 
 
 def check_all(app: Forebay, runs: Runs, jobs: int) -> None:
-    """Wait for the last job. Nobody could take a job over while its worker went on: what ran, ran once."""
+    """Wait for the last job. No worker could take a job over while its holder went on: what ran, ran once."""
     eventually(lambda: done(app) == jobs, DEADLINE)
     health = app.client.read(lambda reader: reader.health())
     finished = app.client.read(lambda reader: everything(reader, JobQuery(states=(JobState.COMPLETED,))))
@@ -118,14 +118,14 @@ def test_workers_leave_a_server_that_has_become_read_only_for_the_one_that_took_
                 connection.execute("alter system set default_transaction_read_only = on")
                 connection.execute("select pg_reload_conf()")
                 eventually(lambda: "is read-only now" in caplog.text, DEADLINE)
-                # Whoever still commits there waits for a standby that would be gone.
+                # A session that still commits there waits for a standby that would be gone.
                 writing = "select from pg_stat_activity where backend_xid is not null"
                 eventually(lambda: connection.execute(writing).fetchone() is None, DEADLINE)
             with raw(standby.url()) as connection:
                 connection.execute("select pg_promote()")
             eventually(lambda: enqueue(app, count, range(JOBS // 4, JOBS // 2)), DEADLINE)
             eventually(lambda: len(runs) == JOBS // 2, DEADLINE)
-            # Whoever only looks has noticed nothing so far.
+            # A reader has noticed nothing so far.
             server.stop(signal.SIGINT)
             check_all(app, runs, JOBS // 2)
 

@@ -17,7 +17,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.query import Counts
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE, command, environment, program
+from tests.cli.command_runner import DEADLINE, command, environment, program
 from tests.docs.pages import whole
 from tests.urls import url_of
 from tests.worker.support import eventually

@@ -23,7 +23,8 @@ from tests.worker.support import eventually
 MINUTE: Final = 60_000
 SCHEDULES: Final = 150
 MISSED: Final = 8
-# Small batches, no pace, no turns: nothing but the store keeps them from firing the same run twice.
+# Small batches, no throughput limit, no turns: nothing but the store keeps them from firing the same run
+# twice.
 PROGRAM: Final = """
 import sys
 from random import random
@@ -58,7 +59,7 @@ def save_overdue(app: Forebay) -> int:
 @pytest.mark.shows("R-TEST-31", "R-TEST-46")
 @pytest.mark.shows("R-SCHED-37", "R-EDGE-36", "R-EDGE-38", "R-SCHED-55", "R-SCHED-48")
 @pytest.mark.parametrize("engine", SHARED)
-def test_each_run_is_enqueued_once_whoever_is_killed(engine: str, tmp_path: Path) -> None:
+def test_each_run_is_enqueued_once_whichever_scheduler_is_killed(engine: str, tmp_path: Path) -> None:
     url = url_of(engine, tmp_path)
     with Forebay(url) as app:
         first = save_overdue(app)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the sam
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MINUTES: Final = 1 / 3
-PACE: Final = 25
+RATE: Final = 25
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"], ids=["sqlite", "postgresql", "redis"])
@@ -28,7 +28,7 @@ def findings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """What the run has found. It ends its processes itself."""
     file = tmp_path_factory.mktemp("soak") / "findings.json"
     command = [sys.executable, "-m", "evidence.soak", "--engine", request.param, "--minutes", str(MINUTES)]
-    command += ["--rate", str(PACE)]
+    command += ["--rate", str(RATE)]
     result = subprocess.run(
         [*command, "--json", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
     )
@@ -61,4 +61,4 @@ def test_every_kind_of_job_was_there_and_has_ended(findings: dict[str, Any]) -> 
     assert set(findings["kinds"]) == set(KINDS)
     assert account["accepted"] == sum(account["states"].values())
     assert account["states"].keys() >= {"completed", "dead", "expired"}
-    assert account["firings"]
+    assert account["schedule_runs"]

@@ -60,7 +60,7 @@ def test_the_job_of_a_killed_process_runs_again_elsewhere_at_once(crew: Crew) ->
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
     assert crew.workers() == []
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-EDGE-57")
@@ -73,7 +73,7 @@ def test_with_its_supervisor_all_processes_die_and_others_run_their_jobs(crew: C
 
     program.popen.kill()
     program.popen.wait()
-    crew.nobody_is_left()
+    crew.all_have_ended()
     eventually(
         lambda: {info.heartbeat_status(now_ms()) for info in crew.workers()} == {HeartbeatStatus.DEAD},
         DEADLINE,
@@ -134,7 +134,7 @@ def test_a_job_that_keeps_killing_its_process_ends_in_the_dead_letters_with_that
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @any_store
@@ -196,7 +196,7 @@ def test_after_five_restarts_in_a_minute_the_supervisor_gives_up_and_lets_the_ot
     assert program.ends() == 70
     assert "worker processes have died more than 5 times within a minute" in program.log
     assert held.refresh().state is JobState.COMPLETED
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 # ------------------------------------------------------------------ processes that are silent
@@ -277,7 +277,7 @@ def test_a_process_that_is_stopped_from_outside_is_killed_and_its_jobs_run_elsew
 
 
 @any_store
-def test_a_process_that_is_stopped_with_the_lock_of_a_file_is_killed_though_nobody_can_write(
+def test_a_process_that_is_stopped_with_the_lock_of_a_file_is_killed_though_no_process_can_write(
     crew: Crew,
 ) -> None:
     program = crew.worker(processes=2)

@@ -98,7 +98,7 @@ def test_a_process_that_cannot_talk_with_its_supervisor_any_more_is_replaced(cre
     assert killed not in living()
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_tasks_that_hold_the_interpreter_from_their_first_line_on_are_run_once_each(crew: Crew) -> None:
@@ -146,7 +146,7 @@ def test_a_store_that_can_never_be_used_ends_the_supervisor_with_its_error(crew:
     assert "Error: " in program.log
     assert "is not a SQLite database" in program.log
     assert "Traceback" not in program.log
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_a_process_that_cannot_be_started_costs_the_others_nothing(crew: Crew) -> None:

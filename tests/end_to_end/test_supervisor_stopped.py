@@ -23,7 +23,7 @@ from tests.worker.support import eventually
 pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
 
 LEASE: Final = 4.0
-BEAT: Final = 5
+HEARTBEAT: Final = 5
 LOCK_SECONDS: Final = 5
 now_ms = SystemClock().now_ms
 
@@ -83,7 +83,9 @@ def have_leases_after(jobs: list[JobHandle[Any]], at: int) -> bool:
 def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_later(
     crew: Crew, engine: str
 ) -> None:
-    program = crew.worker("--heartbeat", str(BEAT), "--threads", "2", "--drain-timeout", "60", processes=2)
+    program = crew.worker(
+        "--heartbeat", str(HEARTBEAT), "--threads", "2", "--drain-timeout", "60", processes=2
+    )
     jobs = [crew.enqueue("hold", number, lease=LEASE) for number in range(4)]
     for number in range(4):
         crew.has_begun(number)
@@ -97,7 +99,7 @@ def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_lat
     eventually(lambda: have_leases_after(jobs, later) or len(crew.began()) > len(jobs), DEADLINE)
     assert len(crew.began()) == len(jobs), "a job runs twice"
     eventually(
-        lambda: all(info.heartbeat_at > stopped_at + 1_000 * BEAT for info in crew.workers()), DEADLINE
+        lambda: all(info.heartbeat_at > stopped_at + 1_000 * HEARTBEAT for info in crew.workers()), DEADLINE
     )
     assert {info.id for info in crew.workers()} == known
     assert HeartbeatStatus.DEAD not in {info.heartbeat_status(now_ms()) for info in crew.workers()}
@@ -113,7 +115,7 @@ def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_lat
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
     assert crew.workers() == []
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_a_job_is_cancelled_while_its_supervisor_is_stopped(crew: Crew, engine: str) -> None:
@@ -138,6 +140,6 @@ def test_processes_of_a_stopped_supervisor_end_when_it_is_killed(crew: Crew, eng
 
     os.kill(program.popen.pid, signal.SIGKILL)
 
-    crew.nobody_is_left()
+    crew.all_have_ended()
     other = crew.worker()
     assert crew.has_begun(1, 2).pid == other.popen.pid

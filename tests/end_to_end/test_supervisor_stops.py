@@ -53,7 +53,7 @@ def test_after_one_signal_running_jobs_end_and_all_processes_leave(
     assert [job.refresh().state for job in jobs] == [JobState.COMPLETED] * 3
     assert later.refresh().state is JobState.PENDING
     assert crew.workers() == []
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-WORK-35")
@@ -72,7 +72,7 @@ def test_a_second_signal_interrupts_running_jobs_and_puts_them_back(
     assert program.ends() == 0
     back = job.refresh()
     assert (back.state, back.crashes, back.failures) == (JobState.PENDING, 0, 0)
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_a_signal_to_all_processes_at_once_is_one_request_to_drain(crew: Crew) -> None:
@@ -100,7 +100,7 @@ def test_a_process_that_does_not_leave_in_time_is_killed(crew: Crew) -> None:
     assert program.ends() == 0
     assert "does not leave, and is killed" in program.log
     assert (job.refresh().state, job.refresh().crashes) == (JobState.PENDING, 1)
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 # One process: stacks are written letter by letter, and on a busy machine those of two may still meet.
@@ -177,7 +177,7 @@ def test_a_silent_worker_can_be_halted(crew: Crew) -> None:
     assert "killed" in ask(crew, CommandKind.HALT, crew.workers()[0].id)
 
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_a_command_that_a_worker_hears_too_late_is_not_carried_out(crew: Crew) -> None:
@@ -211,7 +211,7 @@ def test_a_process_is_replaced_after_so_many_jobs(crew: Crew) -> None:
 
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-WORK-25", "R-EDGE-79")
@@ -250,7 +250,7 @@ def test_a_process_with_more_abandoned_threads_than_it_may_have_is_replaced(crew
     eventually(lambda: len(program.children()) > 1, DEADLINE)
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-SWEEP-16")
@@ -288,7 +288,7 @@ def test_several_processes_cannot_share_a_store_in_memory(crew: Crew) -> None:
     assert program.ends() == 2
     assert "lives in the memory of one process" in program.log
     assert "sqlite:///jobs.db" in program.log
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_an_app_that_cannot_be_imported_is_reported_once(crew: Crew) -> None:
     assert program.ends() == 2
     assert program.log.count("No module named 'no_such_module'") <= 2  # its traceback, and the message
     assert len(program.children()) == 1
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 @pytest.mark.shows("R-CFG-67")
@@ -359,7 +359,7 @@ def test_processes_are_replaced_when_code_changes_and_wait_while_it_is_broken(cr
     assert crew.final(job).state is JobState.COMPLETED
     program.tell(signal.SIGTERM)
     assert program.ends() == 0
-    crew.nobody_is_left()
+    crew.all_have_ended()
 
 
 def test_without_its_extra_reloading_is_refused_by_name(crew: Crew) -> None:

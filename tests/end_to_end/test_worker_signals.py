@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def locked(place: Place) -> Iterator[sqlite3.Connection]:
-    """Somebody else's connection, which keeps everybody from writing while its transaction lasts."""
+    """Another program's connection, which keeps all processes from writing while its transaction lasts."""
     with closing(sqlite3.connect(place.folder / "jobs.db", isolation_level=None)) as connection:
         yield connection
 

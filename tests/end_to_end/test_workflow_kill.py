@@ -38,7 +38,7 @@ store.settle_and_claim(parent.worker, [complete(parent)])
 @pytest.mark.shows("R-DEP-11")
 @pytest.mark.parametrize("engine", LATER)
 @pytest.mark.parametrize("waits", ["by an edge", "in a sequence"])
-def test_what_waited_for_a_job_is_released_by_whoever_promotes_next(
+def test_what_waited_for_a_job_is_released_by_the_next_promoter(
     engine: str, waits: str, tmp_path: Path
 ) -> None:
     url = url_of(engine, tmp_path)

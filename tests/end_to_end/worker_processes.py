@@ -59,7 +59,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # What the machine's owner has set must not steer the test.
+                # What the machine's owner has set must not affect the test.
                 env={name: value for name, value in os.environ.items() if not name.startswith("FOREBAY")},
             )
 

@@ -24,7 +24,7 @@ class Network:
         self._proxies: list[Proxy] = []
 
     def proxy(self) -> Proxy:
-        """A way to the server that is nobody else's."""
+        """A way to the server that no other client uses."""
         port = urlsplit(self.url).port
         assert port is not None
         self._proxies.append(Proxy(port))

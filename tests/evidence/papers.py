@@ -181,7 +181,7 @@ def main(url: str, folder: str, name: str) -> None:
     app = Forebay(url, clock=clock)
     stores = SkewedClock(of_store) if is_own else clock if url.startswith("sqlite") else None
     Papers(Path(folder), stores).task(app, LEASE_SECONDS)
-    # A queue that nobody else serves shows whether this one still works.
+    # A queue that no other worker serves shows whether this one still works.
     with app, app.run_worker(queues=["default", name], threads=2) as worker:
         sys.stdout.write(f"{worker.info.id}\n")
         sys.stdout.flush()

@@ -142,6 +142,6 @@ def full_log(server: Postgres) -> Path:
         file = Path(name)
         file.unlink(missing_ok=True)
         os.symlink("/dev/full", file)
-        with suppress(psycopg.OperationalError):  # whoever writes next, and this may be it
+        with suppress(psycopg.OperationalError):  # the next writer, and this may be it
             admin.execute("select pg_switch_wal()")
     return file

@@ -67,7 +67,7 @@ def test_a_job_that_is_gone_or_has_not_ended_is_lost() -> None:
     assert found(history(), life(state=JobState.PENDING)) == ["one was accepted and is still pending"]
 
 
-def test_a_job_that_somebody_has_deleted_is_not_lost() -> None:
+def test_a_deleted_job_is_not_lost() -> None:
     seen = history()
     seen.deleted.add(JobId("one"))
 
@@ -118,7 +118,7 @@ def test_a_start_before_its_time_or_without_a_lease_is_seen() -> None:
     seen = history()
     seen.leases = {Lease(JobId("other"), 1): seen.leases[FIRST]}
 
-    assert found(seen, life()) == [f"{FIRST} was started and nobody has claimed it"]
+    assert found(seen, life()) == [f"{FIRST} was started and no worker has claimed it"]
 
 
 def test_a_child_starts_after_its_parents_and_not_after_their_failure() -> None:
@@ -223,5 +223,7 @@ def test_a_time_of_a_schedule_gives_one_job() -> None:
     fired = ScheduleRun(planned_at=100, status=ScheduleRunStatus.ENQUEUED)
     skipped = ScheduleRun(planned_at=100, status=ScheduleRunStatus.SKIPPED)
 
-    assert found(history(), life(), firings={"often": [fired, skipped]}) == []
-    assert found(history(), life(), firings={"often": [fired, fired]}) == ["often was fired 2 times for 100"]
+    assert found(history(), life(), schedule_runs={"often": [fired, skipped]}) == []
+    assert found(history(), life(), schedule_runs={"often": [fired, fired]}) == [
+        "often was fired 2 times for 100"
+    ]

@@ -144,7 +144,7 @@ def test_calls_at_one_time_may_have_happened_in_any_order() -> None:
         [told(("force", 0, 1, True), ("force", 2, 3, True))],
         [told(("claim", 0, 1, 1), ("complete", 2, 3, False))],
     ],
-    ids=["old news", "claimed twice", "an attempt skipped", "ended unclaimed", "ended after it was taken",
+    ids=["old write", "claimed twice", "an attempt skipped", "ended unclaimed", "ended after it was taken",
          "a finished one revived", "cancelled twice", "refused for nothing"],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_seen(calls: list[list[Call]]) -> None:

@@ -1,4 +1,5 @@
-"""A lock time-out in an exchange: the server gives up a settlement, and the worker everything but that."""
+"""A lock time-out in a settle-and-claim: the server gives up a settlement, and the worker everything but
+that."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ def app(tmp_path: Path) -> Iterator[Forebay]:
 
 
 def test_a_settlement_that_meets_a_lock_time_out_is_made_later_and_once(app: Forebay) -> None:
-    """Some other session holds the row of a lease, and nothing tells of that before: the exchange waits for
-    two seconds, as with users, and fails as a whole. Others are settled and claimed all the same."""
+    """Some other session holds the row of a lease, and nothing tells of that before: the settle-and-claim
+    waits for two seconds, as with users, and fails as a whole. Others are settled and claimed all the
+    same."""
     engine = app.engine
     assert isinstance(engine, PostgresEngine)
     has_begun, may_end = Event(), Event()

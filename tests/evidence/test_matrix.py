@@ -17,7 +17,7 @@ from evidence.matrix_rows import ALL, WITHOUT_ROW, check_rows, writing
 ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def test_every_method_of_the_seam_has_a_row_and_nothing_else_has() -> None:
+def test_every_method_of_the_store_contract_has_a_row_and_nothing_else_has() -> None:
     check_rows(ROWS)
 
     assert {row.method for row in ROWS} | set(WITHOUT_ROW) == writing()

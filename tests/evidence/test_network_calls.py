@@ -63,7 +63,7 @@ def test_an_enqueue_that_is_cut_can_be_asked_for_again_under_its_key_and_gives_o
     assert papers.starts() == 2
 
 
-def test_a_network_that_lets_nobody_through_is_told_at_once(
+def test_a_network_that_lets_no_call_through_is_told_at_once(
     app: Forebay, proxy: Proxy, tmp_path: Path
 ) -> None:
     work = Papers(tmp_path).task(app)
@@ -147,7 +147,7 @@ def test_leases_are_not_lost_because_one_connection_is_forgotten(
             use(store)
         proxy.forget()
 
-        told = list(threads.map(refused, calls, stores))  # nobody waits for an hour
+        told = list(threads.map(refused, calls, stores))  # no call waits for an hour
         for use, store in zip(calls, stores, strict=True):
             use(store)
 
@@ -169,17 +169,17 @@ def test_a_listener_on_a_half_open_connection_makes_another_one(
 ) -> None:
     monkeypatch.setattr("forebay.stores.postgres.wakeups.CHECK_SECONDS", 0.1)
     monkeypatch.setattr("forebay.stores.redis.wakeups.CHECK_SECONDS", 0.1)
-    poked = Event()
+    notified = Event()
     with closing(open_engine(network.through(proxy)).wakeups()) as wakeups:
-        wakeups.start(poked.set)
-        assert poked.wait(DEADLINE)
+        wakeups.start(notified.set)
+        assert notified.wait(DEADLINE)
         before = proxy.connects
         proxy.swallow()
         eventually(lambda: proxy.connects > before, DEADLINE)
-        poked.clear()
+        notified.clear()
         proxy.heal()
 
-        assert poked.wait(DEADLINE)
+        assert notified.wait(DEADLINE)
 
 
 def test_a_request_that_arrives_after_its_caller_has_given_up_gives_no_second_job(

@@ -85,7 +85,7 @@ def test_a_frozen_server_is_given_up_and_found_again(server: Server, tmp_path: P
             began = monotonic()
             refusal(work, "answer")
             seconds = monotonic() - began
-            papers.let_go("hold the first")  # it ends while nobody can be told
+            papers.let_go("hold the first")  # it ends while no worker can be told
         papers.accepted(acceptance(work))
         papers.check(app)
 
@@ -97,7 +97,7 @@ def test_a_frozen_server_is_given_up_and_found_again(server: Server, tmp_path: P
 def read_only(server: Server) -> Iterator[None]:
     if isinstance(server, RedisServer):
         with redis.Redis(port=server.port) as admin:
-            admin.replicaof("127.0.0.1", "1")  # nobody is there, so that it keeps what it has
+            admin.replicaof("127.0.0.1", "1")  # no server is there, so that it keeps what it has
             yield
             admin.replicaof("NO", "ONE")
         return

@@ -1,4 +1,5 @@
-"""Workers on a broken network: nothing is lost, at most one attempt finishes a job, and nobody stays idle."""
+"""Workers on a broken network: nothing is lost, at most one attempt finishes a job, and no worker stays
+idle."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def proxy(network: Network) -> Proxy:
 
 
 @pytest.mark.shows("R-EDGE-66", "R-STORE-51")
-def test_an_exchange_that_is_cut_is_made_again_and_each_job_runs_once(
+def test_a_settle_and_claim_that_is_cut_is_made_again_and_each_job_runs_once(
     network: Network, proxy: Proxy, tmp_path: Path
 ) -> None:
     papers = Papers(tmp_path)
@@ -57,7 +58,9 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
         job = work.enqueue("hold it")
         papers.accepted(job)
         eventually(lambda: papers.holders(job), DEADLINE)
-        proxy.hold(*ways)  # and what it says meanwhile arrives when others have its job, or nobody answers
+        proxy.hold(
+            *ways
+        )  # and what it says meanwhile arrives when another worker has its job, or no server answers
         with a_worker(network.url, tmp_path, "other") as other:
             taken_over(app, papers, job)
             assert {*papers.holders(job)[1:]} == {other.worker}
@@ -70,7 +73,7 @@ def test_a_worker_that_is_cut_off_alone_is_fenced_and_works_again_afterwards(
 
 
 def taken_over(app: Forebay, papers: Papers, job: JobHandle[str]) -> None:
-    """Wait until somebody has begun a job again. Workers sweep too, but hold back after their start."""
+    """Wait until a worker has begun a job again. Workers sweep too, but hold back after their start."""
     eventually(lambda: [app.sweep()] and papers.holders(job)[1:], DEADLINE)
 
 

@@ -28,7 +28,7 @@ SEEDS: Final = range(40)
 
 @pytest.fixture(autouse=True, scope="module")
 def _quiet() -> Iterator[None]:
-    """Outages and lost leases are what this is about; nobody needs thousands of lines on them."""
+    """Outages and lost leases are what this is about; thousands of lines on them are of no use."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)
@@ -56,7 +56,7 @@ def test_lock_time_outs_are_among_what_settlements_meet(played: Found) -> None:
     assert played.points["settle_and_claim", "busy"] > 0
 
 
-def test_every_call_of_the_seam_is_played_or_left_out_on_purpose() -> None:
+def test_every_call_of_the_store_contract_is_played_or_left_out_on_purpose() -> None:
     calls = {name for name in dir(Store) if not name.startswith("_")}
 
     assert calls == LEFT_OUT | {*STORE_CALLS}
@@ -87,7 +87,7 @@ def test_a_run_plays_again_exactly(tmp_path: Path) -> None:
 
 
 def test_a_store_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever names a running job may end it, whatever attempt it speaks of."""
+    """A call that names a running job may end it, whatever attempt it speaks of."""
 
     def lenient(record: StoredJob | None, attempt: int, worker: WorkerId) -> str | None:
         return None if record is not None and record.job.state is JobState.RUNNING else "not running"

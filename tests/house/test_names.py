@@ -23,6 +23,7 @@ from tools.names import (
     participle_functions,
     question_docstrings,
     read_paths,
+    refused_files,
     refused_words,
     split_words,
     twin_classes,
@@ -50,7 +51,8 @@ def test_at_most_twelve_modules_may_be_gerunds() -> None:
 
 
 def test_every_exception_is_in_use() -> None:
-    stems = {path.stem for path in SOURCE.rglob("*.py")} | {path.name for path in SOURCE.rglob("*ing")}
+    stems = {Path(path).stem.removeprefix("test_") for path in read_paths(ROOT)}
+    stems |= {path.name for path in SOURCE.rglob("*ing")}
     classes = {
         node.name
         for path in SOURCE.rglob("*.py")
@@ -139,10 +141,11 @@ def test_functions_named_by_a_past_participle_are_found(source: str, expected: l
 
 def test_gerunds_question_words_twins_and_odd_files_of_an_engine_are_found() -> None:
     paths = ["src/forebay/app/looking.py", "src/forebay/payload/masking.py", "src/forebay/moving/__init__.py"]
+    paths += ["tests/app/test_measuring.py", "tests/payload/test_masking.py"]
     twins = {f"src/forebay/app/{name}.py": ast.parse("class Job: ...\nclass _Own: ...") for name in "ab"}
     engine = "src/forebay/stores/redis"
 
-    assert [finding.found for finding in gerund_modules(paths)] == ["looking", "moving"]
+    assert [finding.found for finding in gerund_modules(paths)] == ["looking", "moving", "test_measuring"]
     assert [finding.found for finding in twin_classes(twins)] == ["Job", "Job"]
     assert list(twin_classes({"src/forebay/compat/rq/job.py": twins["src/forebay/app/a.py"]})) == []
     assert [f.found for f in engine_files([f"{engine}/key_names.py", f"{engine}/odd.py"])] == ["odd"]
@@ -159,10 +162,17 @@ def test_a_check_is_exceeded_beyond_its_bound_only() -> None:
     assert counts_table(one).splitlines()[1].split() == ["src/forebay/app", *"0000010"]
 
 
+def test_refused_words_are_found_in_names_of_files_too() -> None:
+    paths = ["tests/stores/test_duties.py", "tests/stores/test_heartbeats.py"]
+
+    assert [(found.path, found.found) for found in refused_files(paths)] == [(paths[0], "duties")]
+
+
 def test_records_and_generated_code_are_not_read() -> None:
     paths = set(read_paths(ROOT))
 
-    assert {"src/forebay/app/app.py", "docs/README.md", "README.md"} <= paths
+    assert {"src/forebay/app/app.py", "docs/README.md", "README.md", "Makefile", "pyproject.toml"} <= paths
+    assert {"tests/conftest.py", "tools/names.py", "deploy/Dockerfile", "deploy/compose.yaml"} <= paths
     assert not any(path.startswith(("docs/decisions/", "src/forebay/service/generated/")) for path in paths)
 
 

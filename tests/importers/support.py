@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from forebay import Forebay
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.importers import shop
 from tests.stores.redis_support import server
 

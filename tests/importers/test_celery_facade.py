@@ -18,7 +18,7 @@ import redis
 from forebay import ConfigError, Forebay, JobFailed
 from forebay.compat.celery import app as facade
 from forebay.compat.celery.app import AsyncResult, Celery, shared_task
-from tests.cli.calling import environment
+from tests.cli.command_runner import environment
 from tests.importers.support import DEADLINE, old_url
 from tests.stores.redis_support import server
 
@@ -228,11 +228,11 @@ def test_a_job_is_revoked_and_an_unknown_id_is_pending(app: Celery) -> None:
 
     result.revoke()
 
-    assert (result.state, app.AsyncResult("nobody").status) == ("REVOKED", "PENDING")
+    assert (result.state, app.AsyncResult("absent").status) == ("REVOKED", "PENDING")
     assert result == app.AsyncResult(result.id)
 
 
-def test_a_result_that_nobody_wants_is_not_kept(app: Celery) -> None:
+def test_an_unwanted_result_is_not_kept(app: Celery) -> None:
     silent = app.task(lambda: 7, name="shop.silent", ignore_result=True)
 
     with app.forebay.run_worker():
@@ -309,7 +309,7 @@ def test_an_import_of_what_is_not_offered_says_the_way_out(name: str) -> None:
         exec(f"from forebay.compat.celery import {name}", {})  # noqa: S102 - the words of a program
 
 
-def test_a_name_that_nobody_knows_is_an_ordinary_import_error() -> None:
+def test_an_unknown_name_is_an_ordinary_import_error() -> None:
     with pytest.raises(ImportError, match="teapot"):
         exec("from forebay.compat.celery import teapot", {})  # noqa: S102 - as above
 

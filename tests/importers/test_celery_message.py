@@ -22,7 +22,7 @@ from forebay import Forebay
 from forebay.domain.job import JobId
 from forebay.domain.job_states import JobState
 from forebay.stores.factory import open_engine
-from tests.cli.calling import call, command, environment
+from tests.cli.command_runner import call, command, environment
 from tests.importers import shop
 from tests.importers.support import DATABASE, DEADLINE, PLACE, bring, old_url, ran, shop_app, until
 

@@ -16,7 +16,7 @@ import redis
 import rq
 
 from forebay import Forebay
-from tests.cli.calling import command, environment, program
+from tests.cli.command_runner import command, environment, program
 from tests.docs.pages import fenced, run, text
 from tests.importers.support import DEADLINE
 from tests.redis_server import RedisServer

@@ -18,7 +18,7 @@ from huey.serializer import SignedSerializer
 from forebay import Forebay
 from forebay.domain.job_states import JobState
 from forebay.integrations.importers.importer import Importer
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.importers import shop
 from tests.importers.support import bring, old_url, ran, shop_app
 
@@ -130,7 +130,7 @@ def test_what_cannot_be_carried_over_is_named_and_stays(make: Make, place: str, 
     assert why[revoked.id].startswith("it was revoked")
     assert "its pickle holds tests.importers.shop.Basket, and only plain data is read" in why.values()
     assert (len(why), done["agrees"], len(old)) == (3, True, 3)
-    assert odd.id not in why  # nobody can tell: the id is inside the pickle
+    assert odd.id not in why  # unreadable: the id is inside the pickle
 
 
 def test_a_task_that_waits_several_times_is_run_as_often(make: Make, place: str, url: str, kind: str) -> None:

@@ -134,7 +134,7 @@ def test_what_was_done_and_deleted_meanwhile_does_not_come_again(ends: tuple[Sto
     assert (done.stored, done.already, shelf.count(), ids(ends[1])) == (0, 1, 0, [])
 
 
-def test_an_id_that_somebody_else_has_is_not_taken_for_the_same_job(ends: tuple[Store, Reader]) -> None:
+def test_an_id_that_another_job_has_is_not_taken_for_the_same_job(ends: tuple[Store, Reader]) -> None:
     ends[0].insert([new_job(id=JobId("old-1"), queue=QueueName("mail"))])
     parent, child = waiting(1), waiting(2, depends_on=("old-1",))
 
@@ -147,7 +147,7 @@ def test_an_id_that_somebody_else_has_is_not_taken_for_the_same_job(ends: tuple[
     assert (again.already, len(ids(ends[1]))) == (1, 3)
 
 
-def test_a_job_that_somebody_took_there_meanwhile_is_named(ends: tuple[Store, Reader]) -> None:
+def test_a_job_that_another_importer_took_there_meanwhile_is_named(ends: tuple[Store, Reader]) -> None:
     shelf = Shelf(waiting(1), waiting(2))
     shelf.thieves = {1}
 

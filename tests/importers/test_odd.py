@@ -1,4 +1,4 @@
-"""A message with values that nobody expected is left and named, and the others are imported."""
+"""A message with unexpected values is left and named, and the others are imported."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def outcomes(names: Any, connection: Any, run: Callable[[], None], folder: Path)
         (job.is_finished, job.is_failed, job.is_queued, job.is_scheduled) for job in (*sent, late, later)
     ]
     calls = [len((folder / name).read_text()) for name in ("two", "nine", "once")]
-    more = [queue.fetch_job("chosen").id, queue.fetch_job("nobody"), len(queue), shop.mail("direct")]
+    more = [queue.fetch_job("chosen").id, queue.fetch_job("absent"), len(queue), shop.mail("direct")]
     return [*found, flags, calls, shop.DONE[0], sorted(shop.DONE), more]
 
 

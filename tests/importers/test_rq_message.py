@@ -18,7 +18,7 @@ from forebay import Forebay
 from forebay.domain.job_states import JobState
 from forebay.integrations.importers.redis_client import SourceRedis
 from forebay.integrations.importers.rq_source import RqPlace, RqSource
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.importers import shop
 from tests.importers.support import bring, old_url, ran, shop_app
 
@@ -148,7 +148,7 @@ def test_a_job_that_says_nothing_of_retries_is_not_retried_as_in_rq(queue: rq.Qu
         assert (found.policy.max_retries, found.timeout_ms) == (0, 180_000)
 
 
-def test_pickles_are_read_only_when_somebody_says_so_and_json_always(
+def test_pickles_are_read_only_when_an_option_says_so_and_json_always(
     queue: rq.Queue, old: redis.Redis, url: str
 ) -> None:
     pickled = queue.enqueue(shop.add, 1, 2)
@@ -175,7 +175,7 @@ def test_what_cannot_be_carried_over_is_named_and_stays(queue: rq.Queue, old: re
     }
     for name, (function, options, _) in cases.items():
         queue.enqueue(function, job_id=name, **options)
-    old.rpush("rq:queue:default", "nobody")
+    old.rpush("rq:queue:default", "absent")
 
     done = bring(*words(url), TRUST, status=1)
 
@@ -183,7 +183,7 @@ def test_what_cannot_be_carried_over_is_named_and_stays(queue: rq.Queue, old: re
     assert {name: why[name].startswith(said) for name, (_, _, said) in cases.items()} == dict.fromkeys(
         cases, True
     )
-    assert why["nobody"] == "there is no job of this id any more"
+    assert why["absent"] == "there is no job of this id any more"
     assert (done["agrees"], old.llen("rq:queue:default")) == (True, 4)
 
 

@@ -155,7 +155,7 @@ def test_units_are_those_of_the_conventions_and_bounds_are_in_seconds(
     assert metrics.lengths(RUNNING)[0].explicit_bounds[-1] == 3_600
 
 
-def test_jobs_and_workers_are_counted_when_somebody_collects(app: Forebay, metrics: Metrics) -> None:
+def test_jobs_and_workers_are_counted_when_a_collector_reads(app: Forebay, metrics: Metrics) -> None:
     @app.task(name="send", queue="mail")
     def send() -> None:
         pass
@@ -209,7 +209,7 @@ def test_a_store_that_cannot_be_asked_costs_the_gauges_and_nothing_else(
     assert "jobs and workers cannot be counted now" in caplog.text
 
 
-def test_without_gauges_nobody_asks_the_store(metrics: Metrics) -> None:
+def test_without_gauges_the_store_is_not_asked(metrics: Metrics) -> None:
     with Forebay("memory://") as app:
         measure(app, metrics.provider, gauges=False)
 

@@ -1,4 +1,4 @@
-"""The engines of the store tests: what is built on the seam must work on each of them."""
+"""The engines of the store tests: what is built on the store contract must work on each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The duty that looks at rules of alerts, and how news of them get to people."""
+"""The alert evaluator, and how notifications get to people."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.manual_clock import ManualClock
-from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
+from tests.app.receivers import LOCAL, LOOPBACK, Calls, Mails, served
 from tests.stores.contract.steps import together
 from tests.stores.support import SWEEPER, new_job
 
@@ -169,7 +169,7 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(
     assert "ConnectionRefusedError" in caplog.text
 
 
-def test_a_certificate_that_nobody_knows_is_not_believed(memory: Engine, calls: Calls) -> None:
+def test_an_unknown_certificate_is_not_believed(memory: Engine, calls: Calls) -> None:
     told(memory.store(), WebhookChannel(name="ops", url=calls.url.replace("http:", "https:")))
 
     deliver_due(memory, policy=LOCAL)
@@ -234,7 +234,7 @@ def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str
     assert ends(memory.reader()) == [JobState.COMPLETED]
 
 
-def test_one_who_does_not_answer_holds_nobody_up(memory: Engine, calls: Calls) -> None:
+def test_a_receiver_that_does_not_answer_delays_no_other(memory: Engine, calls: Calls) -> None:
     store, reader = memory.store(), memory.reader()
     with closing(socket.create_server((LOOPBACK, 0))) as silent:
         told(store, WebhookChannel(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
@@ -267,7 +267,7 @@ def test_what_is_no_delivery_is_not_completed_unrun(memory: Engine) -> None:
     assert ends(memory.reader()) == [JobState.DEAD]
 
 
-def test_the_duty_looks_and_delivers(
+def test_the_alert_evaluator_looks_and_delivers(
     engine: Engine, store: Store, reader: Reader, calls: Calls, clock: ManualClock
 ) -> None:
     RULES.save(store, "deep", AlertRule(id="deep", name="Deep", condition="queue_depth > 0"))
@@ -283,7 +283,7 @@ def test_the_duty_looks_and_delivers(
         assert not evaluate(store, own, clock).has_deliveries  # nothing new
 
 
-def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) -> None:
+def test_the_runner_of_maintenance_tasks_does_not_wait_for_an_evaluation(clock: ManualClock) -> None:
     goes_on, looks = threading.Event(), []
 
     class Slow(MemoryEngine):
@@ -293,18 +293,18 @@ def test_whoever_runs_the_duties_does_not_wait_for_a_look(clock: ManualClock) ->
             return super().reader()
 
     engine = Slow(clock=clock)
-    store, duty = engine.store(), AlertEvaluator(engine, clock)
+    store, task = engine.store(), AlertEvaluator(engine, clock)
     clock.advance(seconds=10)
 
-    asked = [duty.is_ready]
-    assert not duty.run(store)
+    asked = [task.is_ready]
+    assert not task.run(store)
     clock.advance(seconds=60)
-    asked.append(duty.is_ready)
-    assert not duty.run(store)  # one look at a time
+    asked.append(task.is_ready)
+    assert not task.run(store)  # one look at a time
     goes_on.set()
 
     assert asked == [True, False]
-    awaited(lambda: duty.is_ready)
+    awaited(lambda: task.is_ready)
     assert looks == ["forebay-alerts"]
 
 
@@ -352,20 +352,20 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     assert alert.metadata["values"]["failed"] == 20
 
 
-def test_the_duty_comes_when_everybody_is_there_and_then_now_and_then(
+def test_the_alert_evaluator_is_ready_at_its_interval_and_not_at_the_start(
     memory: Engine, clock: ManualClock
 ) -> None:
-    duties = {
-        duty.name: duty
-        for duty in standard_tasks(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
+    tasks = {
+        task.name: task
+        for task in standard_tasks(sweeper=SWEEPER, clock=clock, roll=lambda: 0.5, engine=memory)
     }
-    duty = duties["alert"]
+    task = tasks["alert"]
 
-    assert (duty.every_ms, len(duties)) == (10_000, 10)
+    assert (task.every_ms, len(tasks)) == (10_000, 10)
     asked = []
     for later in (0, 10, 0, 5):  # a consumer asks after each claim
         clock.advance(seconds=later)
-        asked.append(duty.is_ready)
+        asked.append(task.is_ready)
     assert asked == [False, True, False, True]
 
 

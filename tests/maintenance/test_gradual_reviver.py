@@ -1,4 +1,4 @@
-"""The duty that goes on with ramps."""
+"""The maintenance task that goes on with gradual revives."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import make
 
 
-def test_where_no_ramp_runs_nobody_looks_again_so_soon(clock: ManualClock) -> None:
+def test_where_no_gradual_revive_runs_the_reviver_waits_longer(clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
-    store, duty = engine.store(), GradualReviver(engine.reader, clock)
+    store, task = engine.store(), GradualReviver(engine.reader, clock)
 
     def asked(*seconds: int) -> list[bool]:
         answers = []
         for later in seconds:  # a consumer asks after each claim
             clock.advance(seconds=later)
-            answers.append(duty.is_ready)
+            answers.append(task.is_ready)
         return answers
 
     assert asked(0, 0) == [True, False]
-    assert not duty.run(store)
+    assert not task.run(store)
     assert asked(9, 1) == [False, True]
     start_gradual_revive(store, engine.reader(), JobQuery())
     clock.advance(seconds=1)
-    assert not duty.run(store)
+    assert not task.run(store)
     assert asked(1) == [True]
 
 
@@ -67,32 +67,32 @@ class Opened:
         self.open -= 1
 
 
-def test_the_reader_is_held_while_a_ramp_is_running(clock: ManualClock) -> None:
+def test_the_reader_is_held_while_a_gradual_revive_is_running(clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
     store, opened = engine.store(), Opened(engine)
-    duty = GradualReviver(opened, clock)
+    task = GradualReviver(opened, clock)
     make(store, JobState.DEAD)
     clock.advance(seconds=1)
-    ramp = start_gradual_revive(store, engine.reader(), JobQuery())
+    revive = start_gradual_revive(store, engine.reader(), JobQuery())
     clock.advance(seconds=1)
 
-    for _ in range(3):  # the job is put back, and nobody runs it
-        assert duty.is_ready
-        duty.run(store)
+    for _ in range(3):  # the job is put back, and no worker runs it
+        assert task.is_ready
+        task.run(store)
         clock.advance(seconds=2)
     assert (opened.count, opened.open) == (1, 1)
 
     clock.advance(seconds=10)  # others had all turns
-    assert duty.is_ready
+    assert task.is_ready
     assert opened.open == 0
 
-    duty.run(store)
+    task.run(store)
     assert (opened.count, opened.open) == (2, 1)
-    close_tasks([duty])
-    close_tasks([duty])
+    close_tasks([task])
+    close_tasks([task])
     assert opened.open == 0
 
-    duty.run(store)
-    stop_gradual_revive(store, engine.reader(), ramp.name)
-    duty.run(store)
+    task.run(store)
+    stop_gradual_revive(store, engine.reader(), revive.name)
+    task.run(store)
     assert (opened.count, opened.open) == (3, 0)

@@ -22,7 +22,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.slots import Assignment
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 
 LEASE = 30_000
@@ -35,13 +35,13 @@ HOLD_BACK_AFTER_STEP = LEASE + MARGIN
 def sweeping(store: Store, clock: ManualClock, own: ManualClock | None = None, **settings: Any) -> Sweeper:
     """A sweeper that has connected long ago, and has just read the store's clock. It may have its own."""
     wanted: dict[str, Any] = {"sweeper": SWEEPER, "clock": own or clock, "roll": lambda: 0.0} | settings
-    duty = Sweeper(**wanted)
-    duty.run(store)
+    task = Sweeper(**wanted)
+    task.run(store)
     clock.advance(ms=LEASE)
     if own is not None:
         own.advance(ms=LEASE)
-    duty.run(store)
-    return duty
+    task.run(store)
+    return task
 
 
 def lose(store: Store, clock: ManualClock, count: int = 1, **fields: Any) -> list[Job]:
@@ -63,10 +63,10 @@ def look(reader: Reader, job: Job) -> Job:
 
 @pytest.mark.shows("R-SWEEP-01", "R-SWEEP-20")
 def test_a_job_whose_lease_has_ended_is_put_back(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
 
-    assert not duty.run(store)
+    assert not task.run(store)
 
     swept = look(reader, job)
     assert (swept.state, swept.attempt, swept.failures, swept.crashes) == (JobState.PENDING, 1, 0, 1)
@@ -74,10 +74,10 @@ def test_a_job_whose_lease_has_ended_is_put_back(store: Store, reader: Reader, c
 
 
 def test_the_history_names_the_worker_that_was_lost(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
 
-    duty.run(store)
+    task.run(store)
 
     timeline = reader.history(job.id)
     assert timeline is not None
@@ -87,14 +87,14 @@ def test_the_history_names_the_worker_that_was_lost(store: Store, reader: Reader
 
 @pytest.mark.shows("R-EDGE-06")
 def test_a_job_whose_lease_is_renewed_is_left_alone(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     store.insert([new_job()])
     [job] = claim(store)
 
     for _ in range(10):
         clock.advance(ms=RENEWAL)
         store.renew(WORKER, [Lease(job.id, job.attempt)])
-        duty.run(store)
+        task.run(store)
 
     assert look(reader, job).state is JobState.RUNNING
 
@@ -103,12 +103,12 @@ def test_a_job_whose_lease_is_renewed_is_left_alone(store: Store, reader: Reader
 def test_a_job_that_kills_its_worker_every_time_is_dead_in_the_end(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock, policy=RetryPolicy(max_crashes=2))
     seen = []
 
     for _ in range(3):
-        duty.run(store)
+        task.run(store)
         seen.append(look(reader, job).state.value)
         clock.advance(ms=LEASE)
         claim(store)
@@ -120,9 +120,9 @@ def test_a_job_that_kills_its_worker_every_time_is_dead_in_the_end(
 
 @pytest.mark.shows("R-EDGE-03", "R-EDGE-04")
 def test_the_old_holder_comes_too_late(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
-    duty.run(store)
+    task.run(store)
 
     answer = store.settle_and_claim(WORKER, [complete(job)])
 
@@ -134,20 +134,20 @@ def test_the_old_holder_comes_too_late(store: Store, reader: Reader, clock: Manu
 def test_a_swept_job_that_was_to_be_cancelled_is_cancelled(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
     store.cancel([job.id], "not needed")
 
-    duty.run(store)
+    task.run(store)
 
     assert (look(reader, job).state, look(reader, job).reason) == (JobState.CANCELLED, "not needed")
 
 
 def test_a_sweep_takes_a_batch_at_a_time(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock, batch=10)
+    task = sweeping(store, clock, batch=10)
     lose(store, clock, 25)
 
-    assert [duty.run(store) for _ in range(3)] == [True, True, False]
+    assert [task.run(store) for _ in range(3)] == [True, True, False]
     assert reader.counts() == {"default": Counts(pending=25)}
 
 
@@ -166,13 +166,13 @@ def test_two_sweepers_settle_each_lost_attempt_once(
 
 
 def test_chance_comes_from_outside(store: Store, reader: Reader, clock: ManualClock) -> None:
-    duty = sweeping(store, clock, roll=lambda: 1.0)
+    task = sweeping(store, clock, roll=lambda: 1.0)
     [job] = lose(store, clock)
-    duty.run(store)
+    task.run(store)
     claim(store)
     clock.advance(ms=LEASE)
 
-    duty.run(store)
+    task.run(store)
 
     again = look(reader, job)
     assert (again.state, again.run_at - clock.now_ms()) == (JobState.RETRYING, 1_100)
@@ -196,39 +196,39 @@ class Bounds:
         return self._store.sweep(*args, ended_by=ended_by, **options)
 
 
-def bound(store: Store, duty: Sweeper) -> int | None:
-    """Up to which time a turn of the duty sweeps."""
+def bound(store: Store, task: Sweeper) -> int | None:
+    """Up to which time a tick of the sweeper sweeps."""
     bounds = Bounds(store)
-    duty.run(cast(Store, bounds))
+    task.run(cast(Store, bounds))
     return next(iter(bounds.ended_by), None)
 
 
-def swept(store: Store, duty: Sweeper) -> bool:
-    """Whether a turn of the duty takes over what ends this moment."""
-    return bound(store, duty) == store.read_clock().now
+def swept(store: Store, task: Sweeper) -> bool:
+    """Whether a tick of the sweeper takes over what ends this moment."""
+    return bound(store, task) == store.read_clock().now
 
 
-def run_each_second(store: Store, duty: Sweeper, moved: Sequence[ManualClock], seconds: float) -> None:
+def run_each_second(store: Store, task: Sweeper, moved: Sequence[ManualClock], seconds: float) -> None:
     """Let the sweeper have a turn each second, for this long."""
     for _ in range(int(seconds)):
         for one in moved:
             one.advance(ms=1_000)
-        duty.run(store)
+        task.run(store)
 
 
 def test_it_waits_a_little_longer_than_a_renewal_interval_after_its_first_turn(
     store: Store, clock: ManualClock
 ) -> None:
-    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
+    task = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0)
     clock.advance(ms=HOLD_BACK)  # as long as it has not read the store's clock it would not see a step
 
-    early = swept(store, duty)
+    early = swept(store, task)
     clock.advance(ms=HOLD_BACK - 1)
-    nearly = swept(store, duty)
+    nearly = swept(store, task)
     clock.advance(ms=1)
 
     assert (early, nearly) == (False, False)
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.shows("R-EDGE-31")
@@ -268,13 +268,13 @@ def test_a_sweeper_that_starts_after_a_step_ahead_leaves_a_long_lease_to_its_hol
 
 
 def test_it_waits_again_when_its_owner_has_connected_again(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
 
-    duty.on_connected()
+    task.on_connected()
 
-    assert not swept(store, duty)
+    assert not swept(store, task)
     clock.advance(ms=HOLD_BACK)
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.parametrize("step", [-3_600_000, -60_000, -1_100, 1_100, 60_000, 3_600_000])
@@ -282,18 +282,18 @@ def test_after_a_step_of_the_stores_clock_it_waits_a_little_longer_than_a_lease(
     store: Store, clock: ManualClock, step: int
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     clock.set(clock.now_ms() + step)
 
-    after_the_step = swept(store, duty)
+    after_the_step = swept(store, task)
     clock.advance(ms=HOLD_BACK_AFTER_STEP - 1)
     own.advance(ms=HOLD_BACK_AFTER_STEP - 1)
-    nearly = swept(store, duty)
+    nearly = swept(store, task)
     clock.advance(ms=1)
     own.advance(ms=1)
 
     assert (after_the_step, nearly) == (False, False)
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.parametrize("step", [-3_600_000, 3_600_000])
@@ -301,44 +301,44 @@ def test_a_step_of_its_own_wall_clock_is_none_of_the_stores(
     store: Store, clock: ManualClock, step: int
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
 
     own.set(own.now_ms() + step)
 
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.parametrize("step", [-990, -1, 1, 990])
 def test_a_small_correction_of_the_clock_is_no_step(store: Store, clock: ManualClock, step: int) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     clock.set(clock.now_ms() + step)
 
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 def test_a_clock_that_is_corrected_slowly_has_not_stepped(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
 
     for _ in range(10):
         clock.advance(ms=1_000)
         clock.set(clock.now_ms() + 500)
-        assert swept(store, duty)
+        assert swept(store, task)
 
 
 def test_a_clock_that_drifts_while_others_sweep_has_not_stepped(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
 
     clock.advance(seconds=3_600)
     clock.set(clock.now_ms() + 2_500)
 
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 def test_a_step_during_a_slow_reading_takes_no_lease_that_has_not_ended_before_it(
     store: Store, clock: ManualClock
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
 
     class Slow(Bounds):
         def read_clock(self, *, record: bool = False) -> ClockReading:
@@ -350,26 +350,26 @@ def test_a_step_during_a_slow_reading_takes_no_lease_that_has_not_ended_before_i
 
     slow = Slow(store)
     before = clock.now_ms()
-    duty.run(cast(Store, slow))
+    task.run(cast(Store, slow))
 
     # The call took long enough to hide the step; but by the clock as it was, five seconds have passed.
     assert slow.ended_by == [before + 4_000]
-    assert not swept(store, duty)
+    assert not swept(store, task)
 
 
 @pytest.mark.shows("R-EDGE-31")
 def test_a_step_ahead_takes_no_healthy_job_away(store: Store, reader: Reader, clock: ManualClock) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     store.insert([new_job()])
     [job] = claim(store)
     clock.set(clock.now_ms() + 3_600_000)
 
-    run_due_tasks(store, [duty])
+    run_due_tasks(store, [task])
     store.renew(WORKER, [Lease(job.id, job.attempt)])
     for moved in (clock, own):
         moved.advance(ms=LEASE - 1)
-    run_due_tasks(store, [duty])
+    run_due_tasks(store, [task])
 
     assert look(reader, job).state is JobState.RUNNING
 
@@ -379,7 +379,7 @@ def test_a_step_between_its_reading_and_its_sweep_takes_no_healthy_job_away(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     store.insert([new_job()])
     [job] = claim(store)
 
@@ -388,7 +388,7 @@ def test_a_step_between_its_reading_and_its_sweep_takes_no_healthy_job_away(
             clock.set(clock.now_ms() + 3_600_000)
             return super().sweep(*args, ended_by=ended_by, **options)
 
-    duty.run(cast(Store, Stepped(store)))
+    task.run(cast(Store, Stepped(store)))
 
     assert look(reader, job).worker == WORKER
 
@@ -397,15 +397,15 @@ def test_after_a_step_ahead_a_job_whose_worker_died_before_it_is_put_back_after_
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     [job] = lose(store, clock)
     own.advance(ms=LEASE)
     clock.set(clock.now_ms() + 60_000)
 
-    duty.run(store)
+    task.run(store)
     for moved in (clock, own):
         moved.advance(ms=HOLD_BACK_AFTER_STEP)
-    duty.run(store)
+    task.run(store)
 
     assert look(reader, job).state is JobState.PENDING
 
@@ -417,7 +417,7 @@ def test_after_a_step_ahead_a_lease_is_left_to_its_holder_until_it_renews(
     store: Store, reader: Reader, clock: ManualClock, seconds: int, steps: tuple[int, ...]
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     store.insert([new_job()])
     [job] = store.settle_and_claim(
         WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1, seconds * 1_000)], room=1
@@ -427,7 +427,7 @@ def test_after_a_step_ahead_a_lease_is_left_to_its_holder_until_it_renews(
     interval = Assignment(job, own.monotonic()).renew_at - own.monotonic()
     for step in steps:
         clock.set(clock.now_ms() + step)
-        run_each_second(store, duty, (clock, own), interval / len(steps))
+        run_each_second(store, task, (clock, own), interval / len(steps))
 
     assert look(reader, job).worker == WORKER
     renewed = store.renew(WORKER, [Lease(job.id, job.attempt)], seconds * 1_000)
@@ -438,13 +438,13 @@ def test_after_a_step_ahead_what_had_ended_before_it_is_taken_over_meanwhile(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     [job] = lose(store, clock)
     own.advance(ms=LEASE)
     clock.set(clock.now_ms() + 60_000)
-    duty.run(store)
+    task.run(store)
 
-    run_each_second(store, duty, (clock, own), LEASE / 2_000)
+    run_each_second(store, task, (clock, own), LEASE / 2_000)
 
     assert look(reader, job).state is JobState.PENDING
 
@@ -454,14 +454,14 @@ def test_a_program_that_is_frozen_between_its_turns_takes_over_what_a_dead_one_h
     store: Store, reader: Reader, clock: ManualClock, awake: float
 ) -> None:
     own = ManualClock()
-    duty = sweeping(store, clock, own)
+    task = sweeping(store, clock, own)
     [job] = lose(store, clock)
 
     states = []
     for _ in range(4):
         clock.advance(seconds=300)
         own.advance(seconds=awake)  # its monotonic clock stands still while it is frozen
-        duty.run(store)
+        task.run(store)
         states.append(look(reader, job).state)
 
     assert states[-1] is JobState.PENDING
@@ -473,7 +473,7 @@ def test_while_it_holds_back_others_may_sweep(store: Store, other_store: Store, 
     theirs = Watched(other_store)
 
     run_due_tasks(store, [fresh])
-    run_due_tasks(theirs.seam, [other])
+    run_due_tasks(theirs.contract, [other])
 
     assert theirs.calls == ["acquire_maintenance", "read_clock", "sweep"]
 
@@ -550,45 +550,45 @@ def away(*names: str) -> Any:
 
 
 def test_after_an_outage_the_holders_come_first(store: Store, clock: ManualClock) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     with pytest.raises(StoreUnavailable):
-        duty.run(Watched(store, away("sweep")).seam)
+        task.run(Watched(store, away("sweep")).contract)
 
-    back_again = swept(store, duty)
+    back_again = swept(store, task)
     clock.advance(ms=HOLD_BACK)
 
     assert not back_again
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.parametrize("method", ["read_clock", "sweep"])
 def test_a_transaction_that_holds_up_a_sweep_is_no_outage(
     store: Store, clock: ManualClock, method: str
 ) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
 
     def hold_up(name: str, args: tuple[Any, ...]) -> None:
         if name == method:
             raise StoreBusy("another transaction holds a job")
 
     with pytest.raises(StoreBusy):
-        duty.run(Watched(store, hold_up).seam)
+        task.run(Watched(store, hold_up).contract)
 
-    assert swept(store, duty)
+    assert swept(store, task)
 
 
 @pytest.mark.parametrize("too_late", [False, True], ids=["not done", "done, answer lost"])
 def test_what_was_taken_over_is_settled_after_the_outage(
     store: Store, reader: Reader, clock: ManualClock, too_late: bool
 ) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
-        duty.run(Watched(store, away("settle_and_claim"), too_late=too_late).seam)
+        task.run(Watched(store, away("settle_and_claim"), too_late=too_late).contract)
 
-    duty.run(store)
+    task.run(store)
     clock.advance(ms=HOLD_BACK)
-    duty.run(store)
+    task.run(store)
 
     assert (look(reader, job).state, look(reader, job).crashes) == (JobState.PENDING, 1)
 
@@ -597,7 +597,7 @@ def test_a_sweeper_that_dies_is_swept_in_turn(store: Store, reader: Reader, cloc
     first, second = sweeping(store, clock), sweeping(store, clock, sweeper=OTHER_WORKER)
     [job] = lose(store, clock)
     with pytest.raises(StoreUnavailable):
-        first.run(Watched(store, away("settle_and_claim")).seam)
+        first.run(Watched(store, away("settle_and_claim")).contract)
     assert look(reader, job).state is JobState.RUNNING
 
     clock.advance(ms=LEASE)
@@ -609,14 +609,14 @@ def test_a_sweeper_that_dies_is_swept_in_turn(store: Store, reader: Reader, cloc
 def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = sweeping(store, clock)
+    task = sweeping(store, clock)
     [job] = lose(store, clock)
 
     def refuse_lost(name: str, args: tuple[Any, ...]) -> None:
         if name == "settle_and_claim" and any(end.outcome == "lost" for end in args[1]):
             raise StoreRefused("no")
 
-    duty.run(Watched(store, refuse_lost).seam)
+    task.run(Watched(store, refuse_lost).contract)
 
     failed = look(reader, job)
     assert (failed.state, failed.failures, failed.errors[0].type) == (JobState.RETRYING, 1, "StoreRefused")
@@ -628,19 +628,19 @@ def test_a_loss_that_the_store_cannot_hold_is_a_failed_attempt(
 def test_a_sweeper_of_the_dead_is_ready_at_once_and_has_turns_of_its_own(
     store: Store, clock: ManualClock
 ) -> None:
-    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+    task = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
 
-    assert duty.is_ready
-    assert duty.name != sweeping(store, clock).name
+    assert task.is_ready
+    assert task.name != sweeping(store, clock).name
 
 
 def test_a_sweeper_of_the_dead_leaves_leases_that_have_merely_ended(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    duty = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
+    task = Sweeper(sweeper=SWEEPER, clock=clock, roll=lambda: 0.0, only_dead=True)
     [job] = lose(store, clock)
 
-    duty.run(store)
+    task.run(store)
 
     assert look(reader, job).state is JobState.RUNNING
     assert look(reader, job).worker == WORKER

@@ -33,7 +33,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import new_job
 
 
@@ -157,7 +157,7 @@ def test_a_long_past_is_rolled_up_in_several_runs(store: Store, reader: Reader, 
 
 
 @pytest.mark.shows("R-MET-35")
-def test_rows_of_all_workers_become_one_when_nobody_writes_them_any_more(
+def test_rows_of_all_workers_become_one_when_no_worker_writes_them_any_more(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     store.insert([new_job()])
@@ -202,7 +202,7 @@ def test_each_tier_is_kept_for_its_time(store: Store, reader: Reader, clock: Man
     [StoreUnavailable("it is full"), StoreRefused("it will not"), OverflowError("too large")],
     ids=repr,
 )
-def test_a_store_that_takes_no_figures_costs_a_turn_and_old_ones_are_forgotten_all_the_same(
+def test_a_store_that_takes_no_metrics_costs_a_turn_and_old_ones_are_forgotten_all_the_same(
     store: Store, reader: Reader, clock: ManualClock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.insert([new_job()])
@@ -213,7 +213,7 @@ def test_a_store_that_takes_no_figures_costs_a_turn_and_old_ones_are_forgotten_a
             raise fault
 
     with caplog.at_level(logging.WARNING):
-        assert not MetricsRollup(clock).run(Watched(store, trouble).seam)
+        assert not MetricsRollup(clock).run(Watched(store, trouble).contract)
 
     assert f"metrics are rolled up at the next run: {fault}" in caplog.text
     assert rows(reader, TEN_SECONDS) == []
@@ -266,7 +266,7 @@ def test_hours_and_days_are_not_made_each_time_and_only_those_that_may_change(
         if name == "metrics":
             asked.append((args[0], now - args[1]))
 
-    watched, measuring = Watched(store, look).seam, MetricsRollup(clock)
+    watched, measuring = Watched(store, look).contract, MetricsRollup(clock)
     measuring.run(watched)
     assert max(since for tier, since in asked if tier == MINUTE) < HOUR
     assert {tier for tier, _ in asked} == {TEN_SECONDS, MINUTE, HOUR}
@@ -308,7 +308,7 @@ def test_who_was_held_up_after_reading_rows_writes_nothing_of_them(
         if name == "metrics":
             clock.advance(ms=2 * MINUTE)
 
-    MetricsRollup(clock).run(Watched(store, hold_up, too_late=True).seam)
+    MetricsRollup(clock).run(Watched(store, hold_up, too_late=True).contract)
 
     assert rows(reader, MINUTE) == []
 

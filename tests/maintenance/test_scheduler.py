@@ -1,4 +1,4 @@
-"""A scheduler that runs alone, and the duty that workers run."""
+"""A scheduler that runs alone, and the maintenance task that workers run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Wrapped:
         return call
 
     @property
-    def seam(self) -> Store:
+    def contract(self) -> Store:
         return cast(Store, self)
 
 
@@ -86,7 +86,7 @@ def test_what_a_turn_takes_is_not_slept_and_too_much_is_told(
         if name == "due_schedules" and args != (1,):
             clock.advance(seconds=seconds)
 
-    slow = Wrapped(store, work).seam
+    slow = Wrapped(store, work).contract
     one = scheduler(memory, clock)
 
     assert one.tick(slow) == 45.0
@@ -107,7 +107,7 @@ def test_it_fires_all_that_is_due_in_batches(memory: MemoryEngine, clock: Manual
     )
     one = scheduler(memory, clock, batch=3)
 
-    assert one.tick(watched.seam) == 60.0
+    assert one.tick(watched.contract) == 60.0
 
     assert (batches, one.fired) == ([3, 3, 1], 7)
 
@@ -142,12 +142,12 @@ def test_while_the_store_is_away_it_tries_again(
     memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(name: str, args: tuple[Any, ...]) -> None:
-        raise StoreUnavailable("nobody answers")
+        raise StoreUnavailable("no answer")
 
     one = scheduler(memory, clock)
 
-    assert one._tick_safely(Wrapped(memory.store(), away).seam) == OUTAGE_SECONDS
-    assert "nobody answers" in caplog.text
+    assert one._tick_safely(Wrapped(memory.store(), away).contract) == OUTAGE_SECONDS
+    assert "no answer" in caplog.text
     assert one._tick_safely(memory.store()) == 60.0
 
 
@@ -159,19 +159,19 @@ def test_a_sleep_that_makes_no_sense_is_refused(memory: MemoryEngine, longest: f
         Scheduler(memory, batch=0)
 
 
-# ------------------------------------------------------------------ the duty
+# ------------------------------------------------------------------ the maintenance task
 
 
 @pytest.mark.shows("R-SCHED-33", "R-SCHED-36")
-def test_the_duty_fires_a_batch_and_says_whether_there_is_more(
+def test_the_schedule_enqueuer_fires_a_batch_and_says_whether_there_is_more(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
-    store, duty = memory.store(), ScheduleEnqueuer(batch=2, roll=lambda: 0.0)
+    store, task = memory.store(), ScheduleEnqueuer(batch=2, roll=lambda: 0.0)
     for number in range(3):
         save(store, f"s{number}")
     clock.advance(ms=MINUTE)
 
-    assert (duty.run(store), duty.run(store), duty.run(store)) == (True, False, False)
+    assert (task.run(store), task.run(store), task.run(store)) == (True, False, False)
     assert [one.enqueued_runs for one in memory.reader().schedules()] == [1, 1, 1]
 
 
@@ -189,7 +189,7 @@ def test_a_run_that_can_never_be_stored_is_an_error_of_its_own_schedule(
             raise StoreRefused("this text cannot be written")
 
     with caplog.at_level(logging.WARNING):
-        ScheduleEnqueuer(roll=lambda: 0.0).run(Wrapped(store, refuse).seam)
+        ScheduleEnqueuer(roll=lambda: 0.0).run(Wrapped(store, refuse).contract)
 
     reader = memory.reader()
     assert [(one.name, one.enqueued_runs, one.failed_runs) for one in reader.schedules()] == [
@@ -210,7 +210,7 @@ def test_a_schedule_whose_arguments_are_broken_does_not_stop_the_others(
     keys = EncryptionKeys({"a": bytes(32)})
     store = wrap_engine(cast(Engine, memory), keys).store()
     save(store, "good")
-    # Sealed for another task, and put here by somebody who can write to the store.
+    # Encrypted for another task, and put here by an attacker who can write to the store.
     moved = NewJob(task="t", payload=keys.encrypt(encode_call([], {}), "payload other"))
     broken = Schedule(definition=ScheduleDefinition(name="bad", job=moved, cron="* * * * *"))
     memory.store().save_schedule(plan_runs(broken, T0, 0.0))
@@ -235,7 +235,7 @@ class Held:
 
     def __init__(self, store: Store) -> None:
         self.names: set[str] = set()
-        self.store = Wrapped(store, self._hold_up).seam
+        self.store = Wrapped(store, self._hold_up).contract
 
     def _hold_up(self, name: str, args: tuple[Any, ...]) -> None:
         if name == "fire_schedules" and self.names & {move.name for move in args[0] if move.runs}:
@@ -249,14 +249,14 @@ def waits_told(caplog: pytest.LogCaptureFixture) -> int:
 def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begins_to_wait(
     memory: MemoryEngine, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    duty, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
+    task, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
     save(held.store, "held")
     save(held.store, "free")
     told = []
     for names in ({"held"}, {"held"}, {"held"}, {"held", "free"}, set(), {"held"}):
         held.names = names
         clock.advance(MINUTE)
-        duty.run(held.store)
+        task.run(held.store)
         told.append(waits_told(caplog))
 
     assert told == [1, 1, 1, 2, 2, 3]
@@ -265,41 +265,41 @@ def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begin
 def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
-    duty, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
+    task, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
     save(held.store, "held")
     held.names = {"held"}
     clock.advance(MINUTE)
-    duty.run(held.store)
-    assert duty.waiting.keys() == {"held"}
+    task.run(held.store)
+    assert task.waiting.keys() == {"held"}
 
     held.store.drop_schedule("held")
     clock.advance(POSTPONE_MS)
-    duty.run(held.store)
+    task.run(held.store)
 
-    assert duty.waiting == {}
+    assert task.waiting == {}
 
 
 def test_schedules_that_wait_for_a_transaction_hide_no_others(
     memory: MemoryEngine, clock: ManualClock
 ) -> None:
     held = Held(memory.store())
-    duty = ScheduleEnqueuer(roll=lambda: 0.0, batch=3)
+    task = ScheduleEnqueuer(roll=lambda: 0.0, batch=3)
     held.names = {"a", "b", "c", "d"}
     for name in (*sorted(held.names), "free"):
         save(held.store, name)
     clock.advance(MINUTE)
 
-    mores = [duty.run(held.store) for _ in range(3)]
+    mores = [task.run(held.store) for _ in range(3)]
     meanwhile = {one.name: one.enqueued_runs for one in memory.reader().schedules()}
     held.names = set()
     clock.advance(POSTPONE_MS)
-    while duty.run(held.store):
+    while task.run(held.store):
         pass
 
     assert mores == [True, False, False]
     assert meanwhile == {"a": 0, "b": 0, "c": 0, "d": 0, "free": 1}
     assert all(one.enqueued_runs == 1 for one in memory.reader().schedules())
-    assert duty.waiting == {}
+    assert task.waiting == {}
 
 
 def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_the_others_in_time(

@@ -1,4 +1,4 @@
-"""Which duties everybody runs who consumes jobs."""
+"""The maintenance tasks of each worker and consumer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forebay.testing.manual_clock import ManualClock
 def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     clock: ManualClock, notices_death: bool, sweeps: list[str]
 ) -> None:
-    duties = standard_tasks(
+    tasks = standard_tasks(
         sweeper=WorkerId("sweeper"),
         clock=clock,
         roll=lambda: 0.5,
@@ -24,7 +24,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
         notices_death=notices_death,
     )
 
-    assert [duty.name for duty in duties] == [
+    assert [task.name for task in tasks] == [
         "promote",
         "fire",
         *sweeps,
@@ -37,7 +37,7 @@ def test_the_dead_alone_are_looked_for_only_where_a_store_notices_a_death(
     ]
 
 
-def test_whoever_keeps_no_figures_counts_no_jobs_either(clock: ManualClock) -> None:
-    duties = standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, has_metrics=False)
+def test_a_program_without_metrics_counts_no_jobs_either(clock: ManualClock) -> None:
+    tasks = standard_tasks(sweeper=WorkerId("sweeper"), clock=clock, roll=lambda: 0.5, has_metrics=False)
 
-    assert "measure" not in [duty.name for duty in duties]
+    assert "measure" not in [task.name for task in tasks]

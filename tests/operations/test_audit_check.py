@@ -16,7 +16,7 @@ from forebay.testing.manual_clock import ManualClock
 
 
 class Log:
-    """An audit log of five lines whose store somebody can write to."""
+    """An audit log of five lines whose store an attacker can write to."""
 
     def __init__(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)

@@ -21,8 +21,8 @@ from forebay.operations.batch_settlement import failed_settlement, settle_and_cl
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from tests.app.watching import Trouble, Watched
-from tests.domain.making import a_job
+from tests.app.watched_store import Trouble, Watched
+from tests.domain.sample_jobs import a_job
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job
 
 HALF = "half a character: \ud800"
@@ -123,16 +123,16 @@ def test_one_culprit_costs_few_transactions(store: Store, size: int, most: int) 
     jobs = running(store, size)
     watched = Watched(store)
 
-    exchanged(watched.seam, jobs, ended(jobs, {size // 3}))
+    exchanged(watched.contract, jobs, ended(jobs, {size // 3}))
 
     assert len(watched.calls) <= most
 
 
-def test_without_a_culprit_it_is_one_exchange(store: Store) -> None:
+def test_without_a_culprit_it_is_one_settle_and_claim(store: Store) -> None:
     jobs = running(store, 10)
     watched = Watched(store)
 
-    answer = exchanged(watched.seam, jobs, ended(jobs, set()))
+    answer = exchanged(watched.contract, jobs, ended(jobs, set()))
 
     assert len(answer.settled) == 10
     assert watched.calls == ["settle_and_claim"]
@@ -150,7 +150,9 @@ def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_nobody_is_blamed_for_a_claim_that_is_refused(store: Store, reader: Reader, count: int) -> None:
+def test_no_settlement_is_blamed_for_a_claim_that_is_refused(
+    store: Store, reader: Reader, count: int
+) -> None:
     def refuse_claims(name: str, values: tuple[Any, ...]) -> None:
         if len(values) > 2 and values[2]:
             raise StoreRefused("a job that waits cannot be read")
@@ -159,7 +161,7 @@ def test_nobody_is_blamed_for_a_claim_that_is_refused(store: Store, reader: Read
     wants = [QueueClaim(jobs[0].queue, 1)]
 
     with pytest.raises(StoreRefused):
-        exchanged(Watched(store, refuse_claims).seam, jobs, ended(jobs, set()), claims=wants, room=1)
+        exchanged(Watched(store, refuse_claims).contract, jobs, ended(jobs, set()), claims=wants, room=1)
 
     assert states(reader, jobs) == ["completed"] * count
 
@@ -183,7 +185,7 @@ def test_a_follow_up_that_cannot_be_stored_fails_only_its_parent(store: Store, r
     assert look(reader, taken).parent_id is None
 
 
-def test_a_follow_up_whose_key_is_taken_fails_nobody(store: Store, reader: Reader) -> None:
+def test_a_follow_up_whose_key_is_taken_fails_no_other_settlement(store: Store, reader: Reader) -> None:
     store.insert([new_job(unique_key="k", delay_ms=60_000)])
     [job] = running(store, 1)
 
@@ -198,7 +200,7 @@ def test_a_follow_up_whose_key_is_taken_fails_nobody(store: Store, reader: Reade
 # ------------------------------------------------------------------ what else may happen
 
 
-def test_repeated_and_refused_are_answered_beside_a_culprit(store: Store) -> None:
+def test_repeated_and_refused_are_answered_with_a_culprit_in_the_batch(store: Store) -> None:
     jobs = running(store, 4)
     lost = claim(store, 1) or running(store, 1)
     exchanged(store, jobs[:1], [complete(jobs[0])])
@@ -233,7 +235,7 @@ def test_a_fallback_that_is_refused_too_is_reported_and_not_tried_again(store: S
     assert states(reader, jobs) == ["completed", "running", "completed", "completed"]
 
 
-def test_what_was_refused_twice_is_not_adopted(store: Store) -> None:
+def test_what_was_refused_twice_is_not_recovered(store: Store) -> None:
     jobs = running(store, 2)
 
     answer = settle_and_claim_isolating(
@@ -243,7 +245,7 @@ def test_what_was_refused_twice_is_not_adopted(store: Store) -> None:
     assert answer.recovered == ()
 
 
-def test_leases_that_nobody_knew_of_are_adopted_beside_a_culprit(store: Store) -> None:
+def test_unknown_leases_are_recovered_with_a_culprit_in_the_batch(store: Store) -> None:
     jobs = running(store, 3)
 
     answer = exchanged(store, jobs, ended(jobs[:2], {1}), known=[])
@@ -251,7 +253,7 @@ def test_leases_that_nobody_knew_of_are_adopted_beside_a_culprit(store: Store) -
     assert [job.id for job in answer.recovered] == [jobs[2].id]
 
 
-def test_wishes_to_cancel_arrive_beside_a_culprit(store: Store, other_store: Store) -> None:
+def test_requests_to_cancel_arrive_with_a_culprit_in_the_batch(store: Store, other_store: Store) -> None:
     jobs = running(store, 3)
     other_store.cancel([jobs[2].id], "not needed")
 
@@ -265,7 +267,7 @@ def test_a_refusal_that_no_settlement_has_caused_passes_through(store: Store) ->
         raise StoreRefused("no")
 
     with pytest.raises(StoreRefused, match="no"):
-        exchanged(Watched(store, refuse).seam, [], [], claims=[])
+        exchanged(Watched(store, refuse).contract, [], [], claims=[])
 
 
 def spoiled(*jobs: Job) -> Trouble:
@@ -286,7 +288,7 @@ def test_a_fault_of_our_own_in_one_settlement_is_a_failed_attempt_and_the_others
     jobs = running(store, 8)
     watched = Watched(store, spoiled(*[jobs[n] for n in culprits]))
 
-    answer = exchanged(watched.seam, jobs, ended(jobs, set()))
+    answer = exchanged(watched.contract, jobs, ended(jobs, set()))
 
     assert answer.settled == tuple(job.id for job in jobs)
     assert states(reader, jobs) == ["retrying" if n in culprits else "completed" for n in range(8)]
@@ -303,7 +305,7 @@ def test_a_fault_in_what_stands_in_for_a_settlement_is_reported_and_the_others_a
         raise KeyError(end.job_id)
 
     answer = settle_and_claim_isolating(
-        Watched(store, spoiled(jobs[1])).seam, WORKER, ended(jobs, set()), fallback=fallback
+        Watched(store, spoiled(jobs[1])).contract, WORKER, ended(jobs, set()), fallback=fallback
     )
 
     assert [one.lease for one in answer.refused] == [Lease(jobs[1].id, 1)]
@@ -319,7 +321,7 @@ def test_a_fault_that_no_settlement_has_caused_passes_through_and_ends_none(
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError):
-        exchanged(Watched(store, trouble).seam, jobs, ended(jobs, set()))
+        exchanged(Watched(store, trouble).contract, jobs, ended(jobs, set()))
 
     assert states(reader, jobs) == ["running"] * 3
 
@@ -334,7 +336,7 @@ def test_a_store_that_cannot_be_used_is_no_fault_of_a_settlement(store: Store, k
 
     watched = Watched(store, trouble)
     with pytest.raises(kind):
-        exchanged(watched.seam, jobs, ended(jobs, set()))
+        exchanged(watched.contract, jobs, ended(jobs, set()))
 
     assert watched.calls == ["settle_and_claim"]
 
@@ -355,7 +357,7 @@ def test_after_an_outage_in_the_middle_the_same_settlements_end_well(
             raise StoreUnavailable("away")
 
     with pytest.raises(StoreUnavailable):
-        exchanged(Watched(store, go_away, too_late=too_late).seam, jobs, settlements)
+        exchanged(Watched(store, go_away, too_late=too_late).contract, jobs, settlements)
     answer = exchanged(store, jobs, settlements)
 
     assert sorted([*answer.settled, *answer.repeated]) == [job.id for job in jobs]
@@ -405,7 +407,7 @@ def lines(reader: Reader, job: Job) -> list[str]:
     return [line.text for line in reader.progress(job.id).lines]
 
 
-def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
+def test_progress_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
     jobs = running(store, 3)
 
     answer = exchanged(store, jobs, [complete(jobs[0])], updates=[note_of(job) for job in jobs])
@@ -414,7 +416,7 @@ def test_notes_go_along_with_the_settlements(store: Store, reader: Reader) -> No
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
 
 
-def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
+def test_progress_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
     jobs = running(store, 8)
     stranger = replace(note_of(jobs[0]), lease=Lease(jobs[0].id, 7))
 
@@ -426,7 +428,7 @@ def test_notes_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader)
 
 
 @pytest.mark.parametrize("error", [StoreRefused("too strange"), RuntimeError("a fault of ours")])
-def test_a_note_that_cannot_be_kept_is_dropped_alone(
+def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
     store: Store, reader: Reader, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = running(store, 3)
@@ -437,20 +439,20 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
 
             def checked(*args: Any, **more: Any) -> Any:
                 given: Sequence[ProgressUpdate] = args[5] if len(args) > 5 else more.get("updates", ())
-                if any(note.lines[0].text == "bad" for note in given):
+                if any(update.lines[0].text == "bad" for update in given):
                     raise error
                 return call(*args, **more)
 
             return checked
 
-    notes = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
-    answer = exchanged(Picky(store).seam, jobs, [complete(jobs[0])], updates=notes)
+    updates = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
+    answer = exchanged(Picky(store).contract, jobs, [complete(jobs[0])], updates=updates)
 
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert answer.settled == (jobs[0].id,)
     assert states(reader, jobs) == [JobState.COMPLETED, JobState.RUNNING, JobState.RUNNING]
     [refusal] = answer.refused_updates
-    assert refusal.lease == notes[1].lease
+    assert refusal.lease == updates[1].lease
     assert "the store cannot hold its progress" in refusal.reason
     said = [
         record.levelname for record in caplog.records if record.name == "forebay.operations.batch_settlement"
@@ -458,7 +460,7 @@ def test_a_note_that_cannot_be_kept_is_dropped_alone(
     assert said == ["ERROR"]
 
 
-def test_an_outage_between_two_notes_is_an_outage(store: Store) -> None:
+def test_an_outage_between_two_progress_is_an_outage(store: Store) -> None:
     jobs = running(store, 2)
     errors = [StoreRefused("too strange"), StoreUnavailable("away")]
 
@@ -467,4 +469,4 @@ def test_an_outage_between_two_notes_is_an_outage(store: Store) -> None:
             raise errors.pop(0)
 
     with pytest.raises(StoreUnavailable):
-        exchanged(Watched(store, trouble).seam, jobs, [], updates=[note_of(job) for job in jobs])
+        exchanged(Watched(store, trouble).contract, jobs, [], updates=[note_of(job) for job in jobs])

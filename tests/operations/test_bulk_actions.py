@@ -18,7 +18,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import SWEEPER, WORKER, claim, complete, everything, fail, new_job
 
 MAIL = QueueName("mail")
@@ -232,7 +232,7 @@ class Changing:
         return page
 
     @property
-    def seam(self) -> Reader:
+    def contract(self) -> Reader:
         return cast(Reader, self)
 
 
@@ -244,16 +244,16 @@ def test_it_ends_although_jobs_keep_arriving(store: Store, reader: Reader, opera
     def arrive(page: Page) -> None:
         put(store, 10)
 
-    assert operation(store, Changing(reader, arrive).seam, EVERY_JOB) == 150
+    assert operation(store, Changing(reader, arrive).contract, EVERY_JOB) == 150
 
 
-def test_what_changed_between_the_look_and_the_wish_is_not_counted(store: Store, reader: Reader) -> None:
+def test_what_changed_between_the_look_and_the_request_is_not_counted(store: Store, reader: Reader) -> None:
     put(store, 5)
 
     def start_two(page: Page) -> None:
         claim(store, 2)
 
-    assert purge(store, Changing(reader, start_two).seam, EVERY_JOB) == 3
+    assert purge(store, Changing(reader, start_two).contract, EVERY_JOB) == 3
     assert reader.counts()[QueueName("default")] == Counts(running=2)
 
 
@@ -304,7 +304,7 @@ def test_an_empty_queue_is_dropped_at_once(store: Store, reader: Reader) -> None
     assert [queue.state for queue in reader.queues([MAIL])] == [QueueState.DROPPED]
 
 
-def test_a_queue_that_nobody_knows_cannot_be_dropped(store: Store) -> None:
+def test_an_unknown_queue_cannot_be_dropped(store: Store) -> None:
     with pytest.raises(QueueNotFound):
         drop_queue(store, MAIL, force=True)
 
@@ -340,7 +340,7 @@ def test_a_sweep_goes_on_where_the_store_cannot_hold_one_ending(
         if any(end.job_id == jobs[1].id and end.crashes for end in ends):
             raise StoreRefused("too odd")
 
-    assert sweep(Watched(store, trouble).seam, SWEEPER, lambda: 0.0) == 3
+    assert sweep(Watched(store, trouble).contract, SWEEPER, lambda: 0.0) == 3
 
     found = reader.jobs([job.id for job in jobs])
     assert [job.state for job in found if job] == [JobState.PENDING, JobState.RETRYING, JobState.PENDING]

@@ -1,4 +1,5 @@
-"""Ramps on every engine: each job is put back at most once, whoever takes the turns and whoever dies."""
+"""Gradual revives on every engine: each job is put back at most once, whichever process ticks and whichever
+dies."""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ def pending(reader: Reader, ids: Sequence[JobId]) -> int:
     return states(reader, ids).count(JobState.PENDING)
 
 
-def test_a_ramp_revives_more_and_more_while_the_jobs_do_well(
+def test_a_gradual_revive_revives_more_and_more_while_the_jobs_do_well(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 8)
@@ -83,11 +84,11 @@ def test_a_ramp_revives_more_and_more_while_the_jobs_do_well(
         turn(store, reader, clock)
         sizes.append(pending(reader, ids))
         run_all(store)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
     assert sizes == [2, 4, 2]
-    assert (ramp.name, ramp.state, ramp.batches) == (name, GradualReviveState.COMPLETED, 3)
-    assert (ramp.revived, ramp.completed_jobs, ramp.dead_jobs, ramp.watched) == (8, 8, 0, ())
+    assert (gradual.name, gradual.state, gradual.batches) == (name, GradualReviveState.COMPLETED, 3)
+    assert (gradual.revived, gradual.completed_jobs, gradual.dead_jobs, gradual.watched) == (8, 8, 0, ())
     assert set(states(reader, ids)) == {JobState.COMPLETED}
     [revived] = [event for event in events_of(reader, ids[0]) if event.kind is EventKind.REVIVED]
     assert (revived.actor_name, revived.request_id) == ("ann", f"gradual-revive-{name}")
@@ -97,7 +98,7 @@ def test_a_ramp_revives_more_and_more_while_the_jobs_do_well(
     ]
 
 
-def test_a_ramp_stops_when_the_jobs_die_again_and_leaves_the_others_alone(
+def test_a_gradual_revive_stops_when_the_jobs_die_again_and_leaves_the_others_alone(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 8)
@@ -105,18 +106,18 @@ def test_a_ramp_stops_when_the_jobs_die_again_and_leaves_the_others_alone(
 
     turn(store, reader, clock)
     assert run_all(store, BOOM) == 2
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
     turn(store, reader, clock)
 
-    assert (ramp.state, ramp.dead_jobs, ramp.revived) == (GradualReviveState.STOPPED, 2, 2)
-    assert ramp.reason == "2 jobs failed again, 2 were in the last batch"
+    assert (gradual.state, gradual.dead_jobs, gradual.revived) == (GradualReviveState.STOPPED, 2, 2)
+    assert gradual.reason == "2 jobs failed again, 2 were in the last batch"
     assert set(states(reader, ids)) == {JobState.DEAD}
     assert sum(job.attempt for job in reader.jobs(ids) if job is not None) == 10
-    resume_gradual_revive(store, reader, ramp.name)
+    resume_gradual_revive(store, reader, gradual.name)
     assert turn(store, reader, clock).revived == 6
 
 
-def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_ramp(
+def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_gradual_revive(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 3)
@@ -158,8 +159,8 @@ def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_r
     turn(store, reader, clock)
     [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
     store.settle_and_claim(W1, [ended(job, DONE)])
-    ramp = turn(store, reader, clock)
-    assert (ramp.state, ramp.is_searched, ramp.removed_jobs, len(ramp.watched)) == (
+    gradual = turn(store, reader, clock)
+    assert (gradual.state, gradual.is_searched, gradual.removed_jobs, len(gradual.watched)) == (
         GradualReviveState.RUNNING,
         True,
         0,
@@ -186,14 +187,14 @@ def test_a_group_alone_is_revived_and_the_others_stay(
     assert (second.frames, second.example in boom) == (("t.py:pay",), True)
     started(store, reader, clock, group=first.id, plan=GradualRevivePlan(initial_batch=3, every_ms=1_000))
 
-    ramp = turn(store, reader, clock)
-    assert (ramp.batches, ramp.size) == (1, 3)
+    gradual = turn(store, reader, clock)
+    assert (gradual.batches, gradual.size) == (1, 3)
     run_all(store)
     turn(store, reader, clock)
     run_all(store)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.revived) == (GradualReviveState.COMPLETED, 4)
+    assert (gradual.state, gradual.revived) == (GradualReviveState.COMPLETED, 4)
     assert set(states(reader, [*bang, *more])) == {JobState.COMPLETED}
     assert set(states(reader, boom)) == {JobState.DEAD}
 
@@ -214,7 +215,7 @@ def test_groups_say_when_there_are_more_dead_letters_than_they_are_made_of(
             failure_groups(reader, ALL, newest=wrong)
 
 
-def test_a_paused_ramp_revives_nothing_until_it_is_resumed(
+def test_a_paused_gradual_revive_revives_nothing_until_it_is_resumed(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     ids = dead_jobs(store, 3)
@@ -235,7 +236,7 @@ def test_a_paused_ramp_revives_nothing_until_it_is_resumed(
     with pytest.raises(IllegalTransition):
         pause_gradual_revive(store, reader, name)
     with pytest.raises(GradualReviveNotFound):
-        find_gradual_revive(reader, "nobody")
+        find_gradual_revive(reader, "absent")
     done = [
         (event.actor_name, event.detail)
         for _, event in reader.audit()
@@ -244,7 +245,7 @@ def test_a_paused_ramp_revives_nothing_until_it_is_resumed(
     assert done[:3] == [("bob", f"stopped {name}"), ("bob", f"resumed {name}"), ("bob", f"paused {name}")]
 
 
-def test_jobs_that_die_again_during_a_pause_stop_the_ramp_that_is_resumed(
+def test_jobs_that_die_again_during_a_pause_stop_the_gradual_revive_that_is_resumed(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     dead_jobs(store, 5)
@@ -255,14 +256,14 @@ def test_jobs_that_die_again_during_a_pause_stop_the_ramp_that_is_resumed(
 
     paused = turn(store, reader, clock)
     resume_gradual_revive(store, reader, name)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
-    assert (paused.state, paused.dead_jobs) == (GradualReviveState.PAUSED, 0)  # nobody looks
-    assert (ramp.state, ramp.dead_jobs) == (GradualReviveState.STOPPED, 2)
+    assert (paused.state, paused.dead_jobs) == (GradualReviveState.PAUSED, 0)  # no tick
+    assert (gradual.state, gradual.dead_jobs) == (GradualReviveState.STOPPED, 2)
 
 
 class Dies(BaseException):
-    """Whoever took the turn is gone."""
+    """The process that ticked is gone."""
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -282,9 +283,9 @@ def test_what_was_written_down_and_not_put_back_is_put_back_by_the_next(
         patch.setattr(store, "revive", dying)
         with pytest.raises(Dies):
             turn(store, reader, clock)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
-    assert (ramp.batches, ramp.size, pending(reader, ids)) == (1, 2, 2)
+    assert (gradual.batches, gradual.size, pending(reader, ids)) == (1, 2, 2)
     run_all(store)
     assert turn(store, reader, clock).completed_jobs == 2
 
@@ -306,11 +307,11 @@ def test_who_was_held_up_after_the_write_puts_no_job_back_that_has_run_and_died_
     with monkeypatch.context() as patch:
         patch.setattr(store, "revive", held_up)
         turn(store, reader, clock)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
     assert states(reader, ids) == [JobState.DEAD] * 2
     assert [job.attempt for job in reader.jobs(ids) if job is not None] == [2, 2]
-    assert (ramp.revived, ramp.dead_jobs, ramp.refused) == (2, 2, 0)
+    assert (gradual.revived, gradual.dead_jobs, gradual.refused) == (2, 2, 0)
 
 
 def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
@@ -320,8 +321,8 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
     started(store, reader, clock, plan=GradualRevivePlan(initial_batch=3, growth_factor=1, every_ms=1_000))
 
     def at_once(handle: Store) -> None:
-        with closing(GradualReviver(engine.reader, clock)) as duty:
-            duty.run(handle)
+        with closing(GradualReviver(engine.reader, clock)) as task:
+            task.run(handle)
 
     for _ in range(6):
         clock.advance(seconds=1)
@@ -329,8 +330,8 @@ def test_two_schedulers_that_take_every_turn_at_once_revive_each_job_once(
         assert pending(reader, ids) <= 3
         run_all(store)
 
-    ramp = list_gradual_revives(reader)[0]
-    assert (ramp.state, ramp.batches, ramp.revived) == (GradualReviveState.COMPLETED, 4, 12)
+    gradual = list_gradual_revives(reader)[0]
+    assert (gradual.state, gradual.batches, gradual.revived) == (GradualReviveState.COMPLETED, 4, 12)
     assert [job.attempt for job in reader.jobs(ids) if job is not None] == [2] * 12
     for job_id in ids:
         kinds = [event.kind for event in events_of(reader, job_id)]
@@ -349,23 +350,23 @@ def test_a_job_that_cannot_be_put_back_is_counted_and_left(
     turn(store, reader, clock)
     run_all(store)
     turn(store, reader, clock)
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.revived, ramp.refused) == (GradualReviveState.COMPLETED, 1, 1)
+    assert (gradual.state, gradual.revived, gradual.refused) == (GradualReviveState.COMPLETED, 1, 1)
 
 
-def test_where_nothing_is_dead_a_ramp_is_completed_at_once(
+def test_where_nothing_is_dead_a_gradual_revive_is_completed_at_once(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     dead_jobs(store, 1, BANG)
     started(store, reader, clock, group="0" * 16)
 
-    ramp = turn(store, reader, clock)
+    gradual = turn(store, reader, clock)
 
-    assert (ramp.state, ramp.scanned, ramp.revived) == (GradualReviveState.COMPLETED, 1, 0)
+    assert (gradual.state, gradual.scanned, gradual.revived) == (GradualReviveState.COMPLETED, 1, 0)
 
 
-def test_two_ramps_for_the_same_jobs_are_one_too_many(
+def test_two_gradual_revives_for_the_same_jobs_are_one_too_many(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     dead_jobs(store, 1)
@@ -378,10 +379,10 @@ def test_two_ramps_for_the_same_jobs_are_one_too_many(
     second = started(store, reader, clock)
     with pytest.raises(IllegalTransition, match=f"gradual revive {second.name} is running"):
         resume_gradual_revive(store, reader, first.name)
-    assert [ramp.name for ramp in list_gradual_revives(reader)] == [second.name, first.name]
+    assert [gradual.name for gradual in list_gradual_revives(reader)] == [second.name, first.name]
 
 
-def test_few_ramps_that_have_ended_are_kept_and_only_so_many_are_open(
+def test_few_gradual_revives_that_have_ended_are_kept_and_only_so_many_are_open(
     store: Store, reader: Reader, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.operations.gradual_revive.MAX_FINISHED_REVIVES", 2)
@@ -407,7 +408,7 @@ def test_conditions_that_cannot_be_written_down_are_refused(store: Store, reader
         start_gradual_revive(store, reader, ALL, group="nonsense")
 
 
-def test_a_ramp_that_cannot_be_read_holds_up_no_other(
+def test_a_gradual_revive_that_cannot_be_read_holds_up_no_other(
     store: Store, reader: Reader, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = dead_jobs(store, 2)
@@ -420,7 +421,7 @@ def test_a_ramp_that_cannot_be_read_holds_up_no_other(
     assert "gradual revive 0 cannot be read" in caplog.text
 
 
-def test_a_ramp_that_goes_wrong_holds_up_no_other(
+def test_a_gradual_revive_that_goes_wrong_holds_up_no_other(
     store: Store,
     reader: Reader,
     clock: ManualClock,

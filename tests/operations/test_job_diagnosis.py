@@ -34,7 +34,7 @@ class Bench:
         assert receipt.id is not None
         return receipt.id
 
-    def beat(self, worker: WorkerId = WORKER, **fields: Any) -> None:
+    def send_heartbeat(self, worker: WorkerId = WORKER, **fields: Any) -> None:
         self.store.heartbeat(WorkerInfo(id=worker, queues=(DEFAULT_QUEUE,), **fields))
 
     def told(self, job_id: JobId) -> list[tuple[str, str]]:
@@ -53,7 +53,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_job_that_is_well_needs_nothing(bench: Bench) -> None:
-    bench.beat()
+    bench.send_heartbeat()
     pending = bench.put()
     assert bench.told(pending) == []
     [running] = claim(bench.store)
@@ -67,7 +67,7 @@ def test_what_keeps_a_job_that_waits_to_be_claimed(bench: Bench) -> None:
     job_id = bench.put()
 
     assert bench.told(job_id) == [("no worker of queue default sends heartbeats", "start one")]
-    bench.beat(paused=(DEFAULT_QUEUE,))
+    bench.send_heartbeat(paused=(DEFAULT_QUEUE,))
     bench.store.save_queue(DEFAULT_QUEUE, state=QueueState.PAUSED)
     assert bench.told(job_id) == [
         ("queue default is paused", "resume the queue"),
@@ -76,7 +76,7 @@ def test_what_keeps_a_job_that_waits_to_be_claimed(bench: Bench) -> None:
 
 
 def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench: Bench) -> None:
-    bench.beat()
+    bench.send_heartbeat()
     bench.store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     limited = [bench.put(limit_keys={"tenant": "a"}) for _ in range(2)]
     claim(bench.store, 2)
@@ -88,7 +88,7 @@ def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench
 
 
 def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
-    bench.beat()
+    bench.send_heartbeat()
     job_id = bench.put(timeout_ms=1_000)
     claim(bench.store)
     bench.store.cancel([job_id], "enough")
@@ -133,7 +133,7 @@ def test_a_job_behind_others_of_its_sequence(bench: Bench) -> None:
 
 
 def test_arguments_that_cannot_be_read_are_told(bench: Bench) -> None:
-    bench.beat()
+    bench.send_heartbeat()
     [(what, todo)] = bench.told(bench.put(payload=b"?"))
 
     assert what.startswith("its arguments cannot be read here: ")

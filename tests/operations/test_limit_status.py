@@ -65,7 +65,7 @@ def test_who_waits_for_a_limit_is_shown_with_it(app: Forebay) -> None:
     assert (found["global"].waiting, found["global"].waiting_workers) == (0, ())
     task, key = found["task:pay"], found["key:tenant"]
     assert (task.state, task.usage.running) == ("at_limit", 1)
-    # It waits behind one of the two gates, whichever was looked at first.
+    # It waits in one of the two lanes, whichever was looked at first.
     assert task.waiting + key.waiting == 1
     assert task.waiting_workers + key.waiting_workers == (ON_BOTH,)
 

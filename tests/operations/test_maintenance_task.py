@@ -1,4 +1,4 @@
-"""Duties are done by whoever comes first, as long as there is something to do."""
+"""Maintenance tasks are done by the first caller, as long as there is something to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay.testing.manual_clock import ManualClock
 
 
 class Counted:
-    """A duty that has a given number of batches to do."""
+    """A maintenance task that has a given number of batches to do."""
 
     def __init__(self, batches: int = 0, *, name: str = "count", is_ready: bool = True) -> None:
         self.name = name
@@ -25,14 +25,14 @@ class Counted:
         return self._left > 0
 
 
-def test_a_duty_is_done_once_each_time(store: Store, clock: ManualClock) -> None:
-    duty = Counted()
+def test_a_maintenance_task_is_done_once_each_time(store: Store, clock: ManualClock) -> None:
+    task = Counted()
 
     for _ in range(30):
-        run_due_tasks(store, [duty])
+        run_due_tasks(store, [task])
         clock.advance(ms=100)
 
-    assert duty.runs == 3
+    assert task.runs == 3
 
 
 def test_two_runners_share_the_turns(store: Store, other_store: Store, clock: ManualClock) -> None:
@@ -46,28 +46,28 @@ def test_two_runners_share_the_turns(store: Store, other_store: Store, clock: Ma
     assert ours.runs + theirs.runs == 10
 
 
-def test_duties_of_different_names_do_not_hold_each_other_up(store: Store) -> None:
-    duties = [Counted(name="one"), Counted(name="two")]
+def test_maintenance_tasks_of_different_names_do_not_hold_each_other_up(store: Store) -> None:
+    tasks = [Counted(name="one"), Counted(name="two")]
 
-    run_due_tasks(store, duties)
+    run_due_tasks(store, tasks)
 
-    assert [duty.runs for duty in duties] == [1, 1]
+    assert [task.runs for task in tasks] == [1, 1]
 
 
 @pytest.mark.parametrize(
     ("batches", "runs", "has_more"),
     [(0, 1, False), (1, 1, False), (3, 3, False), (10, 10, False), (11, MAX_BATCHES, True)],
 )
-def test_a_duty_goes_on_while_there_is_more_up_to_a_limit(
+def test_a_maintenance_task_goes_on_while_there_is_more_up_to_a_limit(
     store: Store, batches: int, runs: int, has_more: bool
 ) -> None:
-    duty = Counted(batches)
+    task = Counted(batches)
 
-    assert run_due_tasks(store, [duty]) == has_more
-    assert duty.runs == runs
+    assert run_due_tasks(store, [task]) == has_more
+    assert task.runs == runs
 
 
-def test_a_full_duty_does_not_keep_the_others_from_their_turn(store: Store) -> None:
+def test_a_full_maintenance_task_does_not_keep_the_others_from_their_turn(store: Store) -> None:
     full, other = Counted(1_000, name="full"), Counted(name="other")
 
     assert run_due_tasks(store, [full, other])
@@ -83,7 +83,7 @@ def test_who_must_hold_back_does_not_use_up_the_turn(store: Store, other_store: 
     assert (quiet.runs, ready.runs) == (0, 1)
 
 
-def test_the_counted_duty_is_a_duty() -> None:
-    duty: MaintenanceTask = Counted()
+def test_the_counted_task_is_a_maintenance_task() -> None:
+    task: MaintenanceTask = Counted()
 
-    assert duty.name == "count"
+    assert task.name == "count"

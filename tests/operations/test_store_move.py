@@ -26,7 +26,7 @@ from forebay.domain.settlement import decide
 from forebay.domain.store_move import JobExport
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, IllegalTransition, QueueClosed
-from forebay.operations.gradual_revive import KIND as RAMPS
+from forebay.operations.gradual_revive import KIND as REVIVES
 from forebay.operations.store_move import DOCUMENT_KINDS, MoveEndpoint, StoreMover
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.payload.store_move_log import COPIED_KIND, KIND
@@ -184,7 +184,7 @@ def test_a_mover_that_comes_to_an_end_is_begun_again() -> None:
             places = [opened(stack, MemoryEngine()) for _ in range(2)]
             if not killed_and_begun_again(places, after):
                 break
-    assert after > len(("mark", "expected", "paused", "made", "adopted", "noted", "deleted", "closed"))
+    assert after > len(("mark", "expected", "paused", "made", "recovered", "noted", "deleted", "closed"))
 
 
 def killed_and_begun_again(places: list[MoveEndpoint], after: int) -> bool:
@@ -426,14 +426,14 @@ def test_a_claim_that_is_on_its_way_when_queues_are_paused_runs_in_one_store_onl
 
 def test_ordinary_work_in_the_new_store_is_not_in_the_way(places: list[MoveEndpoint]) -> None:
     old, new = places
-    revived, amended = put(old, new_job(queue=MAIL), new_job(delay_ms=HOUR))
+    revived, updated = put(old, new_job(queue=MAIL), new_job(delay_ms=HOUR))
     assert old.store.cancel([revived])[0].applied
     one = mover(old, new)
     one.move()
     assert new.store.revive([revived])[0].applied
     assert done(new) == revived
     change = JobUpdate(priority=7, metadata={"a": 1}, queue=QueueName("other"))
-    assert new.store.update_job(amended, change).applied
+    assert new.store.update_job(updated, change).applied
 
     assert one.finish(one.compare()) == 2
 
@@ -511,5 +511,5 @@ def test_heavy_jobs_are_written_a_few_at_once(
 
 
 def test_every_kind_of_document_comes_along() -> None:
-    assert {BLOB_PREFIX_KIND, KEYS, RAMPS} < set(DOCUMENT_KINDS)
+    assert {BLOB_PREFIX_KIND, KEYS, REVIVES} < set(DOCUMENT_KINDS)
     assert not {KIND, COPIED_KIND} & set(DOCUMENT_KINDS)

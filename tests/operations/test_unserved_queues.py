@@ -97,6 +97,6 @@ def test_a_queue_of_consumers_and_one_that_is_paused_are_not_named(
 
     assert store.settle_and_claim(
         WORKER, claims=[QueueClaim(MAIL, 1)], room=1
-    ).jobs  # a consumer beats no heart
+    ).jobs  # a consumer sends no heartbeat
 
     assert unserved_queues(reader) == []

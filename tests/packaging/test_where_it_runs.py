@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay.cli.top import command
-from tests.cli.calling import DEADLINE, environment
+from tests.cli.command_runner import DEADLINE, environment
 from tests.urls import SHARED, url_of
 
 WITHOUT = """

@@ -147,7 +147,7 @@ def test_no_name_leads_out_of_the_folder(tmp_path: Path, bad: str) -> None:
 
 
 @pytest.mark.shows("R-SEC-06")
-def test_nobody_else_can_read_the_files(tmp_path: Path) -> None:
+def test_no_other_user_can_read_the_files(tmp_path: Path) -> None:
     one = name("a")
     FolderBlobs(tmp_path).put(one, b"x")
 

@@ -29,12 +29,12 @@ from forebay.payload.codec import (
 from forebay.payload.coercion import Coercion, coerce_call
 
 if TYPE_CHECKING:
-    from nowhere import Ghost  # type: ignore[import-not-found]  # an annotation that nobody can resolve
+    from nowhere import Ghost  # type: ignore[import-not-found]  # an annotation that cannot be resolved
 
 SAMPLE = encode_call(("héllo", 7, datetime(2026, 1, 2, tzinfo=UTC)), {"to": [1.5, None, True]})
 
 
-def sealed(body: bytes, fields: bytes = b"") -> bytes:
+def framed(body: bytes, fields: bytes = b"") -> bytes:
     """A payload as a program in another language would write it, by the reference page alone."""
     rest = fields + b"\n" + body
     return b"fb1 %08x" % zlib.crc32(rest) + rest
@@ -99,7 +99,7 @@ def test_a_payload_of_another_program_is_read() -> None:
         b' {"kwargs": {"at": {"v": "2026-01-02T03:04:05+02:00", "\\u007e": "datetime"}}, "args": [], "v": 1} '
     )
 
-    _, kwargs = decode_call(sealed(body))
+    _, kwargs = decode_call(framed(body))
 
     assert kwargs == {"at": datetime(2026, 1, 2, 1, 4, 5, tzinfo=UTC)}
 
@@ -164,7 +164,7 @@ def test_a_payload_with_something_more_is_corrupt(data: bytes) -> None:
 )
 def test_malformed_json_under_a_good_checksum_is_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptPayload):
-        decode_call(sealed(body))
+        decode_call(framed(body))
 
 
 @pytest.mark.parametrize(
@@ -178,18 +178,18 @@ def test_malformed_json_under_a_good_checksum_is_corrupt(body: bytes) -> None:
     ids=["lists", "a tuple of lists", "pairs", "sets"],
 )
 def test_what_is_as_deep_as_a_payload_may_be_is_read_on_every_python(argument: bytes) -> None:
-    assert decode_call(sealed(b'{"v":1,"args":[%b],"kwargs":{}}' % argument))
+    assert decode_call(framed(b'{"v":1,"args":[%b],"kwargs":{}}' % argument))
 
 
 @pytest.mark.shows("R-SER-05")
 @pytest.mark.parametrize(
     "data",
     [
-        sealed(b'{"v":2,"args":[],"kwargs":{}}'),
-        sealed(b'{"v":3,"call":"something else"}'),
-        sealed(b'{"v":1,"args":[{"~":"quaternion","v":[1,2,3,4]}],"kwargs":{}}'),
-        sealed(b"\x00\xffsecret", fields=b" key=k1"),
-        sealed(b"", fields=b" blob=s3://bucket/1 key=k1"),
+        framed(b'{"v":2,"args":[],"kwargs":{}}'),
+        framed(b'{"v":3,"call":"something else"}'),
+        framed(b'{"v":1,"args":[{"~":"quaternion","v":[1,2,3,4]}],"kwargs":{}}'),
+        framed(b"\x00\xffsecret", fields=b" key=k1"),
+        framed(b"", fields=b" blob=s3://bucket/1 key=k1"),
         b"fb2 whatever comes then",
         b"fb17\n",
     ],
@@ -202,18 +202,18 @@ def test_what_is_whole_but_made_for_a_later_version_is_not_called_corrupt(data: 
 @pytest.mark.parametrize("fields", [b" ", b" key", b" key=", b" KEY=1", b"  key=1", b" key=\xc3\xa9"])
 def test_a_malformed_field_of_the_header_is_corrupt(fields: bytes) -> None:
     with pytest.raises(CorruptPayload):
-        decode_call(sealed(b'{"v":1,"args":[],"kwargs":{}}', fields))
+        decode_call(framed(b'{"v":1,"args":[],"kwargs":{}}', fields))
 
 
 def test_a_broken_field_of_the_header_is_noticed() -> None:
-    data = sealed(b"secret", fields=b" key=k1")
+    data = framed(b"secret", fields=b" key=k1")
 
     with pytest.raises(CorruptPayload):
         decode_call(data.replace(b"k1", b"k2"))
 
 
 @pytest.mark.shows("R-SER-20")
-@pytest.mark.parametrize("data", [b"", sealed(b"{}"), encode_call((), {})])
+@pytest.mark.parametrize("data", [b"", framed(b"{}"), encode_call((), {})])
 def test_a_result_that_is_none_is_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptPayload):
         decode_result(data)

@@ -1,4 +1,4 @@
-"""Keys: what is sealed opens with its key, in its place, and nowhere else."""
+"""Keys: an encrypted payload opens with its key, in its place, and nowhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opened(keys: EncryptionKeys, data: bytes, about: str = "payload t") -> bytes
 
 
 @pytest.mark.shows("R-SER-21", "R-SEC-06")
-def test_what_was_sealed_comes_back() -> None:
+def test_what_was_encrypted_comes_back() -> None:
     keys = EncryptionKeys({"a": OLD})
 
     data = keys.encrypt(PAYLOAD, "payload t")
@@ -37,11 +37,11 @@ def test_what_was_sealed_comes_back() -> None:
 
 
 def test_no_seal_takes_more_than_is_allowed_for_it() -> None:
-    sealed = EncryptionKeys({"a" * 40: OLD}).encrypt(
+    encrypted = EncryptionKeys({"a" * 40: OLD}).encrypt(
         PAYLOAD, "payload t", queue="q" * MAX_QUEUE_NAME, store=encode_ulid(2**128 - 1)
     )
 
-    assert len(sealed) <= len(PAYLOAD) + MAX_ENCRYPTION_OVERHEAD
+    assert len(encrypted) <= len(PAYLOAD) + MAX_ENCRYPTION_OVERHEAD
 
 
 @pytest.mark.shows("R-SER-21")

@@ -145,7 +145,7 @@ def test_equal_values_give_equal_bytes(value: Any) -> None:
 
 @patient
 @given(values)
-def test_the_stored_form_is_json_for_everybody(value: Any) -> None:
+def test_the_stored_form_is_json_for_all_readers(value: Any) -> None:
     body = encode_result(value).partition(b"\n")[2]
 
     assert set(json.loads(body, parse_constant=pytest.fail)) == {"v", "result"}
@@ -552,8 +552,8 @@ def test_a_malformed_tag_is_corrupt(stored: Any) -> None:
     body = msgspec.json.encode({"v": 1, "result": stored})
 
     with pytest.raises(CorruptPayload, match="a stored value is malformed"):
-        decode_result(sealed(body))
+        decode_result(framed(body))
 
 
-def sealed(body: bytes) -> bytes:
+def framed(body: bytes) -> bytes:
     return b"fb1 %08x\n%b" % (zlib.crc32(b"\n" + body), body)

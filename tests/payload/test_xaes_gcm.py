@@ -24,12 +24,12 @@ NONCE_OF_VECTORS = b"ABCDEFGHIJKLMNOPQRSTUVWX"
 def test_vectors_of_the_specification(key: bytes, associated: bytes, ciphertext: str) -> None:
     cipher = Xaes(key)
 
-    sealed = cipher.encrypt(b"XAES-256-GCM", associated, NONCE_OF_VECTORS)
+    encrypted = cipher.encrypt(b"XAES-256-GCM", associated, NONCE_OF_VECTORS)
 
-    assert sealed == NONCE_OF_VECTORS + bytes.fromhex(ciphertext)
-    assert cipher.decrypt(sealed, associated) == b"XAES-256-GCM"
+    assert encrypted == NONCE_OF_VECTORS + bytes.fromhex(ciphertext)
+    assert cipher.decrypt(encrypted, associated) == b"XAES-256-GCM"
     with pytest.raises(InvalidTag):
-        cipher.decrypt(sealed, associated + b"x")
+        cipher.decrypt(encrypted, associated + b"x")
 
 
 def test_each_message_has_a_nonce_of_its_own() -> None:

@@ -13,7 +13,7 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 
 
 class KeyHolder(Holder):

@@ -18,7 +18,7 @@ import httpx2
 
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.contract.engine import Engine
-from tests.cli.calling import DEADLINE, command, environment
+from tests.cli.command_runner import DEADLINE, command, environment
 
 MIB: Final = 1_048_576
 ALLOWED: Final = 64 * MIB

@@ -1,4 +1,5 @@
-"""Deliveries of alerts are made, claimed and changed by administrators and the service's own duties alone."""
+"""Deliveries of alerts are made, claimed and changed by administrators and the service's own maintenance
+tasks alone."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from forebay.operations.alerts.notification import DELIVERY
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.app.receiving import LOCAL, Calls, served
+from tests.app.receivers import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE = QueueName("mine")
@@ -57,7 +58,7 @@ STORE_CALLS: dict[str, Callable[[KeyHolder, JobId], object]] = {
     "insert": lambda holder, _: holder.store.insert([FORGED]),
     "claim": lambda holder, _: holder.store.settle_and_claim(W1, claims=[QueueClaim(ALERT_QUEUE, 1)], room=1),
     "cancel": lambda holder, job_id: holder.store.cancel([job_id]),
-    "amend": lambda holder, job_id: holder.store.update_job(job_id, JobUpdate(metadata={"step": "fired"})),
+    "update": lambda holder, job_id: holder.store.update_job(job_id, JobUpdate(metadata={"step": "fired"})),
     "move": lambda holder, job_id: holder.store.update_job(job_id, JobUpdate(queue=MINE)),
     "revive": lambda holder, job_id: holder.store.revive([job_id]),
     "delete": lambda holder, job_id: holder.store.delete([job_id]),
@@ -69,7 +70,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, object]]] = {
     "enqueue many": ("POST", "/v1/jobs/batch", {"jobs": [{"task": ALERT_TASK, "queue": ALERT_QUEUE}]}),
     "claim": ("POST", "/v1/claim", {"queues": [ALERT_QUEUE], "wait_seconds": 0}),
     "cancel": ("POST", "/v1/jobs/{id}/cancel", {}),
-    "amend": ("PATCH", "/v1/jobs/{id}", {"metadata": {"step": "fired"}}),
+    "update": ("PATCH", "/v1/jobs/{id}", {"metadata": {"step": "fired"}}),
     "delete": ("DELETE", "/v1/jobs/{id}", {}),
     "revive": ("POST", "/v1/jobs/{id}/revive", {}),
     "replay": ("POST", "/v1/jobs/{id}/replay", {}),

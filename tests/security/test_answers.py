@@ -6,8 +6,8 @@ import pytest
 
 from forebay.service.server import ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
-from tests.service.speaking import speaking
+from tests.service.live_protocols import speaking
+from tests.service.live_server import serving
 
 PUBLIC = "https://jobs.example.org"
 

@@ -25,7 +25,7 @@ def test_a_known_vulnerability_is_named_with_the_release_that_mends_it() -> None
     assert lines[0] == "b 1.0: CVE-2026-1, mended in 1.1"
 
 
-def test_what_could_not_be_looked_up_does_not_look_like_good_news() -> None:
+def test_what_could_not_be_looked_up_does_not_look_like_a_good_result() -> None:
     skipped = {"name": "b", "skip_reason": "Dependency not found on PyPI"}
 
     assert judge([package("a"), skipped])[0] == UNKNOWN

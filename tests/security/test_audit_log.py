@@ -21,7 +21,7 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock
-from tests.service.serving import Holder, Served, serving
+from tests.service.live_server import Holder, Served, serving
 from tests.stores.contract.steps import BOOM
 from tests.worker.support import eventually
 
@@ -132,7 +132,7 @@ def test_a_mass_revival_is_in_the_log(
         advance_gradual_revives(store, reader)
 
     assert ("gradual_revive", "mallory") in log_of(holders)
-    # The server's own duties may have taken this turn.
+    # The server's own maintenance tasks may have taken this turn.
     eventually(lambda: ("revived", "mallory") in log_of(holders, job_id=job_id))
 
 
@@ -184,5 +184,5 @@ def test_lines_that_are_not_chained_yet_are_counted(holders: dict[str, Holder], 
 
     found = verified(holders)
 
-    # The server's own duties may have chained the first ones meanwhile.
+    # The server's own maintenance tasks may have chained the first ones meanwhile.
     assert (found["is_sound"], found["lines"] + found["unchained"]) == (True, 5)

@@ -25,7 +25,7 @@ from forebay.payload.store_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually
 
@@ -65,7 +65,7 @@ def echoing(url: str, blobs: Any, **options: Any) -> Forebay:
 def left_over(store: str, count: int = 1) -> list[str]:
     """Names of blobs that were written eight days ago for jobs that are not there."""
     written = encode_ulid((Forebay("memory://").clock.now_ms() - 8 * DAY_MS) << 80)
-    return [f"{store}/nobody{number}/payload.{written}.{'0' * 64}" for number in range(count)]
+    return [f"{store}/absent{number}/payload.{written}.{'0' * 64}" for number in range(count)]
 
 
 def test_a_store_leaves_the_blobs_of_others_alone(url: str, tmp_path: Path, folder: Path) -> None:
@@ -133,14 +133,14 @@ def test_a_transaction_of_the_callers_does_not_wait_for_itself(tmp_path: Path, f
             app.enqueue_tx(connection, [job])
             connection.execute("commit")
             counts.append(len(kept(folder)))
-            app.client.write(lambda store: store.prune())  # a worker's duty
+            app.client.write(lambda store: store.prune())  # as a worker's maintenance does
         connection.close()
 
     assert counts == [0, 1]
 
 
 class Torn(FolderBlobs):
-    """A place of somebody's own, which raises what it likes."""
+    """A blob store of a user's own, which raises what it likes."""
 
     def get(self, name: str) -> bytes | None:
         raise ValueError(f"{name} is torn")
@@ -186,7 +186,7 @@ def test_a_job_that_is_deleted_takes_its_own_blobs_and_no_others(url: str, folde
     with Forebay(url, blob_store=folder) as app:
         job = app.enqueue("echo", [LARGE])
         [file] = kept(folder)
-        # As if somebody had enqueued another one under its id meanwhile.
+        # As if a client had enqueued another one under its id meanwhile.
         new = file.with_name(f"payload.{encode_ulid(1)}.{'0' * 64}")
         new.write_bytes(b"x")
 
@@ -202,7 +202,7 @@ def test_a_result_is_written_once_however_often_the_store_is_away(url: str, fold
         if name == "settle_and_claim" and args[1] and next(outages):
             raise StoreUnavailable("away")
 
-    engine = wrap_engine(WatchedEngine(open_engine(url), trouble).seam, blobs=folder)
+    engine = wrap_engine(WatchedEngine(open_engine(url), trouble).contract, blobs=folder)
     store, worker = engine.store(), WorkerId("w")
     store.insert([NewJob(task="echo", payload=encode_call(["x"], {}))])
     [job] = store.settle_and_claim(worker, claims=[QueueClaim(QueueName("default"), 1)], room=1).jobs

@@ -34,7 +34,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.urls import SHARED, lent_url, url_of
 
 pytestmark = pytest.mark.shows("R-SER-21", "R-SEC-06")
@@ -79,8 +79,8 @@ def insert_raw(url: str, job: NewJob) -> JobId:
 def encrypt_gcm(data: bytes, about: str) -> bytes:
     """Encrypt as releases before `alg` did."""
     nonce = os.urandom(12)
-    sealed = nonce + AESGCM(KEY["2026"]).encrypt(nonce, data, about.encode())
-    return frame(sealed, key=EncryptionKeys(KEY).names[0])
+    encrypted = nonce + AESGCM(KEY["2026"]).encrypt(nonce, data, about.encode())
+    return frame(encrypted, key=EncryptionKeys(KEY).names[0])
 
 
 # ------------------------------------------------------------------ in programs of the store
@@ -133,14 +133,14 @@ def test_payloads_of_earlier_releases_still_open(url: str) -> None:
 def test_a_job_that_was_moved_to_another_queue_still_runs(url: str) -> None:
     """By programs without keys too: neither update nor revive has to read the payload."""
     with with_tasks(Forebay(url, encryption_keys=KEY)) as app:
-        amended, revived = (app.enqueue("echo", [HIDDEN], queue=OTHER) for _ in range(2))
+        updated, revived = (app.enqueue("echo", [HIDDEN], queue=OTHER) for _ in range(2))
         revived.cancel()
         with Forebay(url) as stranger:
-            stranger.client.update(amended.id, JobUpdate(queue=MINE))
+            stranger.client.update(updated.id, JobUpdate(queue=MINE))
             stranger.client.write(lambda store: store.revive([revived.id], queue=MINE))
 
         with app.run_worker(queues=[MINE], threads=1):
-            assert [job.result(timeout=DEADLINE) for job in (amended, revived)] == [HIDDEN, HIDDEN]
+            assert [job.result(timeout=DEADLINE) for job in (updated, revived)] == [HIDDEN, HIDDEN]
 
 
 def test_a_transaction_of_the_caller_makes_no_id_of_the_store(tmp_path: Path) -> None:
@@ -243,9 +243,9 @@ def tenant(engine: Engine) -> Iterator[Tenant]:
 @pytest.fixture(params=["a server with keys", "a server without keys"])
 def attacker(request: pytest.FixtureRequest) -> Iterator[Tenant]:
     engine = open_engine("memory://")
-    sealed = wrap_engine(engine, KEY)
-    with tenant(sealed if request.param == "a server with keys" else engine) as found:
-        found.near = sealed
+    encrypted = wrap_engine(engine, KEY)
+    with tenant(encrypted if request.param == "a server with keys" else engine) as found:
+        found.near = encrypted
         yield found
 
 

@@ -25,7 +25,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.app.receiving import LOCAL, Calls, served
+from tests.app.receivers import LOCAL, Calls, served
 from tests.security.test_deliveries import ALERT
 
 WORD = "Sup3rSecret"

@@ -24,8 +24,8 @@ from forebay.service.tls_certificates import Certificates, common_name, subject_
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from tests.security.authority import Authority, name_in
-from tests.service.serving import PATIENCE
-from tests.service.speaking import running
+from tests.service.live_protocols import running
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 JOB = {"task": "t", "queue": "mail"}
@@ -117,7 +117,7 @@ def test_a_client_without_a_certificate_of_the_authority_gets_no_connection(
 
 @pytest.mark.shows("R-SEC-03", "R-SEC-13")
 def test_a_certificate_is_the_key_of_its_common_name_and_no_more(ours: Authority) -> None:
-    shop, nobody = ours.issue("shop"), ours.issue("nobody")
+    shop, absent = ours.issue("shop"), ours.issue("absent")
     with secured(ours, **asking(ours)) as server:
         with keys_of(server.engine) as keys:
             keys.create("shop", [Grant.parse("produce:mail")])
@@ -131,7 +131,7 @@ def test_a_certificate_is_the_key_of_its_common_name_and_no_more(ours: Authority
             right = client.get("/v1/session", headers={"Authorization": f"Bearer {other}"})
             wrong = client.get("/v1/session", headers={"Authorization": f"Bearer {gone.token}"})
         assert server.enqueue(shop).state == "pending"
-        for certificate in (nobody, ours.issue("gone")):
+        for certificate in (absent, ours.issue("gone")):
             assert server.session(certificate).status_code == 401
             with pytest.raises(grpc.RpcError) as caught:
                 server.enqueue(certificate)
@@ -312,7 +312,7 @@ def test_only_a_name_that_can_stand_in_a_log_is_one(name: str | bytes | None, kn
     assert common_name(name) == known
 
 
-def test_a_certificate_without_a_common_name_is_nobody() -> None:
+def test_a_certificate_without_a_common_name_has_no_identity() -> None:
     assert subject_name(None) is None
     assert subject_name({}) is None
     assert subject_name({"subject": ((("organizationName", "us"),),)}) is None

@@ -14,8 +14,8 @@ import pytest
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.server import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
-from tests.service.speaking import speaking
+from tests.service.live_protocols import speaking
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 # A refusal is sent long before such a body has come, and the library's own limit between requests is 5 s.

@@ -24,7 +24,7 @@ from forebay.maintenance.alert_evaluator import deliver_due
 from forebay.operations.alerts.evaluation import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.stores.contract.engine import Engine
-from tests.app.receiving import LOCAL, LOOPBACK, Calls, Mails, served
+from tests.app.receivers import LOCAL, LOOPBACK, Calls, Mails, served
 
 HERE = ("127.0.0.1", "localhost", "127.1", "2130706433", "0.0.0.0", "[::ffff:127.0.0.1]")  # noqa: S104 - to call
 REFERENCE = "env:FOREBAY_SECRET_OPS"

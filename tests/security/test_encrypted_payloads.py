@@ -1,4 +1,4 @@
-"""Encrypted jobs and blobs, from the producer to whoever looks at the result, on every engine."""
+"""Encrypted jobs and blobs, from the producer to the reader of the result, on every engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay.errors import UnknownEncryptionKey
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import encode_call
 from forebay.stores.factory import open_engine
-from tests.cli.calling import answer, call
+from tests.cli.command_runner import answer, call
 from tests.urls import SHARED, lent_url
 from tests.worker.support import eventually
 
@@ -63,7 +63,7 @@ def with_tasks(app: Forebay) -> Forebay:
     return app
 
 
-def test_arguments_and_results_are_sealed_in_the_store_and_nowhere_else(url: str) -> None:
+def test_arguments_and_results_are_encrypted_in_the_store_and_nowhere_else(url: str) -> None:
     with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
         job = app.enqueue("echo", [HIDDEN], {"more": [1, HIDDEN]})
         result = job.result(timeout=120)
@@ -93,7 +93,7 @@ def test_a_job_waits_for_a_worker_that_has_its_key(url: str) -> None:
         assert found.refresh().failures == 0
 
 
-def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
+def test_schedules_and_consumers_are_encrypted_too(url: str) -> None:
     with Forebay(url, encryption_keys=NEW) as app:
         app.task(name="later")(lambda text: None)
         first = app.schedules.save("tidy", "later", [HIDDEN], cron="0 0 1 1 *")
@@ -126,7 +126,7 @@ def test_schedules_and_consumers_are_sealed_too(url: str) -> None:
             stranger.job(job.id).result(timeout=0)
 
 
-def test_steps_and_follow_ups_are_sealed_too(url: str) -> None:
+def test_steps_and_follow_ups_are_encrypted_too(url: str) -> None:
     with with_tasks(Forebay(url, encryption_keys=NEW)) as app:
 
         @app.task(name="steps", retries=1)
@@ -186,7 +186,7 @@ def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
         assert (app.job(stepping.id).refresh().failures, app.job(child.id).refresh().failures) == (1, 0)
 
 
-def test_what_sealing_adds_is_not_counted(url: str) -> None:
+def test_what_encryption_adds_is_not_counted(url: str) -> None:
     with with_tasks(Forebay(url, encryption_keys=NEW)) as app:
 
         @app.task(name="count", retries=0)
@@ -212,10 +212,10 @@ def test_what_sealing_adds_is_not_counted(url: str) -> None:
 def test_a_payload_that_was_moved_to_another_task_is_dead(url: str) -> None:
     with Forebay(url, encryption_keys=OLD) as app:
         job = app.enqueue("other", [HIDDEN])
-        sealed = stored(url, job.id).payload
+        encrypted = stored(url, job.id).payload
         app.job(job.id).cancel()
     with with_tasks(Forebay(url, encryption_keys=OLD)) as app, app.run_worker(threads=1):
-        moved = app.enqueue(NewJob(task="echo", payload=sealed))
+        moved = app.enqueue(NewJob(task="echo", payload=encrypted))
         with pytest.raises(JobFailed, match="brought from elsewhere"):
             moved.result(timeout=120)
 
@@ -293,7 +293,7 @@ def test_blobs_of_no_job_are_collected_after_a_week(url: str, folder: Path) -> N
         job = app.enqueue("echo", [LARGE])
         [own] = folder.iterdir()
         young, old = (encode_ulid((app.clock.now_ms() - days * DAY_MS) << 80) for days in (6, 8))
-        owners = ((job.id, old), ("nobody", old), ("nobody", young))
+        owners = ((job.id, old), ("absent", old), ("absent", young))
         names = [f"{own.name}/{owner}/payload.{at}.{'0' * 64}" for owner, at in owners]
         for name in names:
             blobs.put(name, b"x")

@@ -1,4 +1,4 @@
-"""Files of a SQLite store are for their user alone, and its folder of lock files is nobody else's."""
+"""Files of a SQLite store are for their user alone, and its folder of lock files as well."""
 
 from __future__ import annotations
 
@@ -49,12 +49,14 @@ def modes_in_use(engine: Engine, folder: Path) -> dict[str, str]:
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(
-    ("options", "file", "beside"), [("", "0o600", "0o700"), ("?file_mode=660", "0o660", "0o770")]
+    ("options", "file", "lock_folder"), [("", "0o600", "0o700"), ("?file_mode=660", "0o660", "0o770")]
 )
-def test_permissions_do_not_depend_on_the_umask(tmp_path: Path, options: str, file: str, beside: str) -> None:
+def test_permissions_do_not_depend_on_the_umask(
+    tmp_path: Path, options: str, file: str, lock_folder: str
+) -> None:
     modes = modes_in_use(open_engine(url_of(tmp_path, options)), tmp_path)
 
-    assert modes.pop("jobs.db-forebay") == beside
+    assert modes.pop("jobs.db-forebay") == lock_folder
     assert {"jobs.db", "jobs.db-wal", "jobs.db-shm", "worker-w1.lock"} < modes.keys()
     assert set(modes.values()) == {file}, modes
 
@@ -83,16 +85,16 @@ def test_other_permissions_are_refused(tmp_path: Path, mode: str) -> None:
         open_engine(url_of(tmp_path, f"?file_mode={mode}"))
 
 
-def test_a_folder_of_locks_that_everybody_can_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_locks_that_other_users_can_write_to_is_refused(tmp_path: Path) -> None:
     engine = open_engine(url_of(tmp_path))
     engine.store().close()
-    beside = tmp_path / "jobs.db-forebay"
-    beside.mkdir()
-    beside.chmod(0o777)
+    lock_folder = tmp_path / "jobs.db-forebay"
+    lock_folder.mkdir()
+    lock_folder.chmod(0o777)
 
-    with pytest.raises(StoreUnusable, match=f"every user can write to it: chmod o-w {beside}"):
+    with pytest.raises(StoreUnusable, match=f"every user can write to it: chmod o-w {lock_folder}"):
         engine.store()
-    beside.chmod(0o755)
+    lock_folder.chmod(0o755)
     engine.store().close()
 
 

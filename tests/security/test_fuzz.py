@@ -34,7 +34,8 @@ from forebay.payload.typed_json import TAGS
 from forebay.stores.factory import open_engine, redact_url
 from forebay.stores.redis.key_names import tag
 
-# The same cases in each run: one that fails is found by whoever has changed the code, and by nobody else.
+# The same cases in each run: one that fails is found by the developer who has changed the code, and by no
+# other.
 same = settings(
     derandomize=True,
     database=None,
@@ -65,7 +66,7 @@ jsons = st.recursive(
     ),
     max_leaves=20,
 )
-# What somebody writes who knows the format and means harm.
+# What an attacker writes who knows the format.
 hostile = st.recursive(
     st.none()
     | st.booleans()

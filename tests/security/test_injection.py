@@ -51,7 +51,7 @@ def changed(field: str, value: Any) -> dict[str, Any]:
 
 
 def canary(store: Store) -> JobId:
-    """A job that nobody means."""
+    """A job that no request means."""
     [receipt] = store.insert([NewJob(task="canary", queue=CANARY, tags=("canary",), metadata={"canary": 1})])
     assert receipt.id is not None
     return receipt.id
@@ -160,15 +160,15 @@ def test_operators_reach_the_job_they_name_and_no_other(store: Store, reader: Re
     bystander = canary(store)
     ids = put(store, id=HELD)
     for text in HELD:
-        [verdict] = store.cancel([JobId(text)], text, actor=text)
-        assert verdict.applied
+        [result] = store.cancel([JobId(text)], text, actor=text)
+        assert result.applied
         assert store.update_job(JobId(f"no {text}"), JobUpdate(priority=1), actor=text).state is None
     actors = {event.actor for _, event in reader.audit(limit=1_000)}
 
     assert [job.cancel_reason or job.reason for job in looked_at(reader, ids)] == list(HELD)
     assert {job.state for job in looked_at(reader, ids)} == {JobState.CANCELLED}
-    assert all(verdict.applied for verdict in store.revive(ids, actor="'"))
-    assert all(verdict.applied for verdict in store.delete(ids[1:], actor='"'))
+    assert all(result.applied for result in store.revive(ids, actor="'"))
+    assert all(result.applied for result in store.delete(ids[1:], actor='"'))
     assert [job.id for job in everything(reader)] == [ids[0], bystander]
     assert actors == set(HELD)
 
@@ -333,7 +333,9 @@ def test_schedules_of_any_name_are_fired_and_dropped_alone(
         assert nothing(reader.schedule_runs, text)
 
 
-def test_workers_commands_duties_and_events_may_be_called_anything(store: Store, reader: Reader) -> None:
+def test_workers_commands_maintenance_tasks_and_events_may_be_called_anything(
+    store: Store, reader: Reader
+) -> None:
     for text in HELD:
         store.heartbeat(WorkerInfo(id=WorkerId(text), host=text, queues=(QueueName("default"),)))
         [command] = store.send_command(CommandKind.PAUSE, [WorkerId(text)], actor=text)

@@ -22,8 +22,8 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.runtime.codec_threads import LARGE, Converter
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Holder, Served, serving
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE, Holder, Served, serving
 
 MODULUS: Final = 2**61 - 1
 BOUND: Final = 10.0  # seconds: a busy machine takes a part of one, comparing each with each took minutes
@@ -90,7 +90,7 @@ def spoken() -> Iterator[Spoken]:
         yield found
 
 
-def answered_beside(served: Served, holder: Holder, path: str, body: Any) -> httpx2.Response:
+def answered_off_loop(served: Served, holder: Holder, path: str, body: Any) -> httpx2.Response:
     """The answer to a request, while another client is answered again and again."""
     with ThreadPoolExecutor(1) as threads, httpx2.Client(base_url=served.address, timeout=BOUND) as other:
         asked = threads.submit(holder.ask, "POST", path, body)
@@ -103,8 +103,10 @@ def answered_beside(served: Served, holder: Holder, path: str, body: Any) -> htt
 
 @pytest.mark.parametrize("count", [10_000, 100_000])
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs" + USUAL])
-def test_colliding_arguments_hold_nobody_up(served: Served, holder: Holder, path: str, count: int) -> None:
-    answer = answered_beside(served, holder, path, {"task": "t", "queue": "a", "args": [colliding(count)]})
+def test_colliding_arguments_delay_no_other_request(
+    served: Served, holder: Holder, path: str, count: int
+) -> None:
+    answer = answered_off_loop(served, holder, path, {"task": "t", "queue": "a", "args": [colliding(count)]})
 
     assert answer.status_code == 422
     assert answer.json()["code"] == "payload"
@@ -114,19 +116,19 @@ def test_colliding_arguments_in_a_batch_are_refused_one_by_one(served: Served, h
     job = {"task": "t", "queue": "a"}
     jobs = [job, {**job, "args": [colliding(10_000)]}, {**job, "args": [colliding(100_000)]}]
 
-    answer = answered_beside(served, holder, "/v1/jobs/batch", {"jobs": jobs, "atomic": False}).json()
+    answer = answered_off_loop(served, holder, "/v1/jobs/batch", {"jobs": jobs, "atomic": False}).json()
 
     assert [one["index"] for one in answer["accepted"]] == [0]
     assert ["same hash" in one["problem"]["detail"] for one in answer["rejected"]] == [True, False]
     assert "bytes, the limit is" in answer["rejected"][1]["problem"]["detail"]
 
 
-def test_a_colliding_result_holds_nobody_up(served: Served, holder: Holder) -> None:
+def test_a_colliding_result_delays_no_other_request(served: Served, holder: Holder) -> None:
     holder.enqueue("a")
     [job] = holder.ask("POST", "/v1/claim", {"queues": ["a"], "wait_seconds": 0}).json()["jobs"]
     path = f"/v1/jobs/{job['id']}/ack"
 
-    refused = answered_beside(served, holder, path, {"lease": job["lease"], "result": colliding(23_000)})
+    refused = answered_off_loop(served, holder, path, {"lease": job["lease"], "result": colliding(23_000)})
     kept = holder.ask("POST", path, {"lease": job["lease"], "result": colliding(50)})
 
     assert (refused.status_code, refused.json()["code"]) == (422, "payload")
@@ -136,14 +138,14 @@ def test_a_colliding_result_holds_nobody_up(served: Served, holder: Holder) -> N
 @pytest.mark.parametrize(
     "args", [[colliding(23_000)], json.loads("[" * 150 + "]" * 150)], ids=["colliding", "deep"]
 )
-def test_what_is_stored_already_holds_nobody_up(served: Served, holder: Holder, args: Any) -> None:
+def test_what_is_stored_already_delays_no_other_request(served: Served, holder: Holder, args: Any) -> None:
     body = json.dumps({"v": 1, "args": args, "kwargs": {}}).encode()
     payload = b"fb1 %08x\n%b" % (crc32(b"\n" + body), body)
     with closing(served.service.pool.engine.store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName("a"), payload=payload)])
 
     claim = {"queues": ["a"], "limit": 1_000, "wait_seconds": 0}
-    jobs = answered_beside(served, holder, "/v1/claim", claim).json()["jobs"]
+    jobs = answered_off_loop(served, holder, "/v1/claim", claim).json()["jobs"]
 
     [job] = [job for job in jobs if job["id"] == receipt.id]
     assert job["payload_error"]
@@ -151,9 +153,9 @@ def test_what_is_stored_already_holds_nobody_up(served: Served, holder: Holder, 
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs" + USUAL])
-@pytest.mark.parametrize(("size", "is_beside"), [(10, False), (LARGE, True)])
-def test_large_bodies_are_read_beside_the_loop(
-    plain: Served, seen: Seen, path: str, size: int, is_beside: bool
+@pytest.mark.parametrize(("size", "is_off_loop"), [(10, False), (LARGE, True)])
+def test_large_bodies_are_read_off_the_loop(
+    plain: Served, seen: Seen, path: str, size: int, is_off_loop: bool
 ) -> None:
     queue = plain.queue()
     job = {"task": "t", "queue": queue, "args": [tagged(size)]}
@@ -173,13 +175,13 @@ def test_large_bodies_are_read_beside_the_loop(
 
     assert shown == first["args"][0] == tagged(size)
     found = (enqueued, batched, claimed, acked, settled, seen.taken())
-    assert [threads == {"forebay-converter"} for threads in found] == [is_beside] * 6
+    assert [threads == {"forebay-converter"} for threads in found] == [is_off_loop] * 6
     assert all(found)
 
 
-@pytest.mark.parametrize(("size", "is_beside"), [(10, False), (LARGE, True)])
-def test_large_messages_are_read_beside_the_loop(
-    spoken: Spoken, seen: Seen, size: int, is_beside: bool
+@pytest.mark.parametrize(("size", "is_off_loop"), [(10, False), (LARGE, True)])
+def test_large_messages_are_read_off_the_loop(
+    spoken: Spoken, seen: Seen, size: int, is_off_loop: bool
 ) -> None:
     queue = spoken.queue(f"size-{size}")
     text = json.dumps([tagged(size)])
@@ -197,7 +199,7 @@ def test_large_messages_are_read_beside_the_loop(
 
     assert json.loads(job.args_json) == json.loads(streamed.args_json) == json.loads(text)
     found = (enqueued, claimed, seen.taken())
-    assert [threads == {"forebay-converter"} for threads in found] == [is_beside] * 3
+    assert [threads == {"forebay-converter"} for threads in found] == [is_off_loop] * 3
     assert all(found)
 
 

@@ -25,8 +25,8 @@ from forebay.service.runtime.store_pool import StorePool
 from forebay.service.server import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, serving
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE, serving
 from tests.worker.support import eventually
 
 # Its rate for each address is off: here the looks at the store are counted.
@@ -42,9 +42,9 @@ class Looks:
         self.count = 0
         real = StorePool.read
 
-        async def read(desk: StorePool, call: Callable[[Reader], Any]) -> Any:
+        async def read(pool: StorePool, call: Callable[[Reader], Any]) -> Any:
             self.count += 1
-            return await real(desk, call)
+            return await real(pool, call)
 
         monkeypatch.setattr(StorePool, "read", read)
 

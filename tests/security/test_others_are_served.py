@@ -24,7 +24,7 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.grpc.health import MAX_OPEN_CALLS
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE
+from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Address, Measured, random_text, server_process
 from tests.worker.support import eventually
 
@@ -119,8 +119,8 @@ def test_colliding_hashes_hold_no_other_client_up(world: World) -> None:
 def test_large_jobs_take_no_memory_from_others(world: World) -> None:
     """H2: many endings of one job, and results beyond what a job keeps."""
     [job_id] = world.attacker.enqueue(1)
-    endings = {"outcomes": [{"id": job_id, "lease": "1-nobody"}] * 1_000}
-    large = {"outcomes": [{"id": job_id, "lease": "1-nobody", "result": random_text(15_000_000)}]}
+    endings = {"outcomes": [{"id": job_id, "lease": "1-absent"}] * 1_000}
+    large = {"outcomes": [{"id": job_id, "lease": "1-absent", "result": random_text(15_000_000)}]}
     [refused] = world.attacker.ask("POST", "/v1/settle", large)["settled"]
     assert refused["problem"]["code"] == "payload"
 

@@ -24,8 +24,8 @@ from forebay.service.schema.job_claims import ClaimRequest
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 ROLES: Final = [Grant.parse(role) for role in ("produce", "consume", "view")]

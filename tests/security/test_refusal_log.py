@@ -15,8 +15,8 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.refusal_log import LINES, Refusals, RequestLine
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 
 WRONG = "fbk_viewer.QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWY"
 

@@ -1,4 +1,4 @@
-"""A marked secret goes through whole runs, good ones and bad ones, and shows in nothing that anybody sees."""
+"""A marked secret goes through whole runs, good ones and bad ones, and shows in nothing that a user sees."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from forebay import Forebay, JobHandle
 from forebay.domain.query import JobQuery
 from forebay.errors import ForebayError
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.stores import postgres_support, redis_support
 from tests.urls import SHARED, lent_url
 
 HIDDEN: Final = "hunter2-marked"
-# Nobody listens there.
+# No server listens there.
 NOWHERE: Final = (
     f"postgresql://ada:{HIDDEN}@127.0.0.1:1/jobs?connect_timeout=5",
     f"postgresql://127.0.0.1:1/jobs?user=ada&password={HIDDEN}&connect_timeout=5",
@@ -119,7 +119,7 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
             "inspect default",
         ):
             witness.run(*words.split(), "--url", url)
-        witness.run("jobs", "show", "nobody", "--url", url)
+        witness.run("jobs", "show", "absent", "--url", url)
         witness.run("enqueue", "good", "--url", url, "--password")
 
     assert [job.state.value for job in ended] == ["completed", "completed", "dead"]

@@ -19,7 +19,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE
+from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process
 from tests.urls import SHARED, url_of
 
@@ -61,7 +61,7 @@ def insert(engine: Engine, jobs: int, size: int = 1_000_000, **fields: Any) -> l
 
 def test_ends_of_one_large_job_cost_its_size_once(measured: Measured) -> None:
     [job_id] = insert(measured.engine, 1)
-    endings = [{"id": job_id, "lease": "1-nobody"}] * 300
+    endings = [{"id": job_id, "lease": "1-absent"}] * 300
 
     with measured.within():
         answer = measured.ask("POST", "/v1/settle", {"outcomes": endings})
@@ -74,7 +74,7 @@ def test_ends_of_large_jobs_do_not_read_their_payloads(measured: Measured) -> No
     ids = insert(measured.engine, 100)
 
     with measured.within(ALLOWED // 4):
-        endings = [{"id": job_id, "lease": "1-nobody"} for job_id in ids]
+        endings = [{"id": job_id, "lease": "1-absent"} for job_id in ids]
         measured.ask("POST", "/v1/settle", {"outcomes": endings})
 
 
@@ -117,7 +117,7 @@ def test_a_claim_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> 
     assert claimed == ids
 
 
-def test_an_exchange_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
+def test_a_settle_and_claim_of_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
     ids = measured.enqueue(70)
     engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
     claimed = list[JobId]()

@@ -33,7 +33,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from tests.service.serving import serving
+from tests.service.live_server import serving
 
 QUEUE: Final = QueueName("a")
 WORKER: Final = WorkerId("w")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.stores.factory import open_engine
-from tests.service.serving import Served, serving
+from tests.service.live_server import Served, serving
 from tests.urls import ENGINES, url_of
 
 

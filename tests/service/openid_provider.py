@@ -13,8 +13,8 @@ from urllib.parse import urljoin
 
 import httpx2
 
+from tests.service.live_server import PATIENCE
 from tests.service.node import node
-from tests.service.serving import PATIENCE
 
 HERE: Final = Path(__file__).parent
 # `make dashboard` fetches it with the packages of the page.

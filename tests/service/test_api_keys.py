@@ -64,7 +64,7 @@ def test_a_key_is_kept_without_its_secret(keys: ApiKeyAdmin, reader: Reader) -> 
 
 
 @pytest.mark.shows("R-SEC-12")
-def test_whoever_changes_a_key_is_told_in_the_audit_log(keys: ApiKeyAdmin, reader: Reader) -> None:
+def test_the_actor_of_a_changed_key_is_told_in_the_audit_log(keys: ApiKeyAdmin, reader: Reader) -> None:
     keys.create("deploy", PRODUCE)
     keys.rotate("deploy", grace_ms=10)
     keys.revoke("deploy")
@@ -110,8 +110,8 @@ def test_a_revoked_key_stays_revoked(keys: ApiKeyAdmin) -> None:
 
 def test_a_key_that_is_not_there(keys: ApiKeyAdmin) -> None:
     for call in (keys.get, keys.rotate, keys.revoke):
-        with pytest.raises(ApiKeyNotFound, match="there is no key nobody"):
-            call("nobody")
+        with pytest.raises(ApiKeyNotFound, match="there is no key absent"):
+            call("absent")
 
 
 def test_two_who_change_a_key_at_once_both_have_their_way(
@@ -120,7 +120,7 @@ def test_two_who_change_a_key_at_once_both_have_their_way(
     keys.create("deploy", PRODUCE)
 
     class Meanwhile:
-        """A store where somebody else is faster once."""
+        """A store where another writer is faster once."""
 
         def __init__(self) -> None:
             self.is_first = True
@@ -156,7 +156,7 @@ def test_all_keys_are_found_page_by_page(
 
 
 @pytest.mark.parametrize("token", ["", "fbk_", "fbk_a", "fbk.a.b", "a.b", "xfbk_a.b", "Bearer fbk_a.b"])
-def test_what_is_no_token_names_nobody(token: str) -> None:
+def test_what_is_no_token_names_no_key(token: str) -> None:
     assert parse_token(token) == ("", "")
 
 

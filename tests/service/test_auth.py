@@ -33,7 +33,7 @@ HERE = "10.0.0.1"
 HOUR = 3_600
 
 
-class Desk:
+class FakePool:
     """A store as a guard asks it, which counts how often."""
 
     def __init__(self, engine: MemoryEngine) -> None:
@@ -63,8 +63,8 @@ def engine(clock: ManualClock) -> MemoryEngine:
 
 
 @pytest.fixture
-def desk(engine: MemoryEngine) -> Desk:
-    return Desk(engine)
+def pool(engine: MemoryEngine) -> FakePool:
+    return FakePool(engine)
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def keys(engine: MemoryEngine) -> ApiKeyAdmin:
 
 
 @pytest.fixture
-def guard(desk: Desk, clock: ManualClock) -> KeyAuthenticator:
-    return KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock))
+def guard(pool: FakePool, clock: ManualClock) -> KeyAuthenticator:
+    return KeyAuthenticator(pool, clock, ClientRateLimiter(None, clock))
 
 
 def come(guard: KeyAuthenticator, token: str | None, request: str = "") -> Caller:
@@ -116,7 +116,7 @@ def test_who_shows_something_else_is_not(guard: KeyAuthenticator, keys: ApiKeyAd
         token.upper(),
         f"{name}.{other.rpartition('.')[2]}",
         f"fbk_other.{secret}",
-        f"fbk_nobody.{secret}",
+        f"fbk_absent.{secret}",
         f"{name}.{key.digest}",
         f"fbk_.{secret}",
         f" {token}",
@@ -174,22 +174,22 @@ def test_the_old_secret_opens_for_its_grace(
     assert come(guard, new).name == "deploy"
 
 
-def test_tries_cost_the_store_one_look_in_seconds(guard: KeyAuthenticator, desk: Desk) -> None:
+def test_tries_cost_the_store_one_look_in_seconds(guard: KeyAuthenticator, pool: FakePool) -> None:
     async def many() -> None:
         tries = [guard.authenticate(f"fbk_{n}.x", HERE) for n in range(50)]
         await asyncio.gather(*tries, return_exceptions=True)
 
     asyncio.run(many())
 
-    assert desk.looks == 1
+    assert pool.looks == 1
 
 
-def test_while_the_store_is_away_nobody_is_let_in_for_long(
-    guard: KeyAuthenticator, desk: Desk, keys: ApiKeyAdmin, clock: ManualClock
+def test_while_the_store_is_away_no_key_is_let_in_for_long(
+    guard: KeyAuthenticator, pool: FakePool, keys: ApiKeyAdmin, clock: ManualClock
 ) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)])
     come(guard, token)
-    desk.is_away = True
+    pool.is_away = True
     clock.advance(seconds=KEY_CACHE_SECONDS)
 
     with pytest.raises(StoreUnavailable):
@@ -218,7 +218,7 @@ def test_secrets_are_compared_in_constant_time(
     key, token = keys.create("deploy", [Grant(Role.VIEW)])
     monkeypatch.setattr(hmac, "compare_digest", watched)
     come(guard, token)
-    assert is_refused(guard, "fbk_nobody.x")
+    assert is_refused(guard, "fbk_absent.x")
 
     assert compared == [key.digest, "0" * 64, "0" * 64]
 
@@ -241,11 +241,11 @@ def test_when_a_key_was_last_used_is_known_to_the_hour(
     assert come(guard, token).key is not None
 
 
-def test_the_stores_clock_decides_when_a_key_is_over(desk: Desk, keys: ApiKeyAdmin) -> None:
+def test_the_stores_clock_decides_when_a_key_is_over(pool: FakePool, keys: ApiKeyAdmin) -> None:
     _, token = keys.create("deploy", [Grant(Role.VIEW)], lasts_ms=1_000)
     slow = ManualClock(now_ms=0)
 
-    caller = come(KeyAuthenticator(desk, slow, ClientRateLimiter(None, slow)), token)
+    caller = come(KeyAuthenticator(pool, slow, ClientRateLimiter(None, slow)), token)
 
     assert caller.name == "deploy"
 
@@ -293,9 +293,9 @@ def test_an_admin_may_do_everything_there_is() -> None:
 
 
 def test_who_comes_too_often_is_told_when_to_come_again(
-    desk: Desk, keys: ApiKeyAdmin, clock: ManualClock
+    pool: FakePool, keys: ApiKeyAdmin, clock: ManualClock
 ) -> None:
-    guard = KeyAuthenticator(desk, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
+    guard = KeyAuthenticator(pool, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
     _, usual = keys.create("usual", [Grant(Role.VIEW)])
     _, quick = keys.create("quick", [Grant(Role.VIEW)], rate=100)
 
@@ -307,15 +307,15 @@ def test_who_comes_too_often_is_told_when_to_come_again(
     assert come(guard, quick).headers["X-RateLimit-Limit"] == "200"
 
 
-def test_who_guesses_is_slowed_down(desk: Desk, clock: ManualClock) -> None:
-    guard = KeyAuthenticator(desk, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
+def test_who_guesses_is_slowed_down(pool: FakePool, clock: ManualClock) -> None:
+    guard = KeyAuthenticator(pool, clock, ClientRateLimiter(Limit(scope="global", rate=1, burst=2), clock))
 
     assert [is_refused(guard, f"fbk_{n}.x") for n in range(2)] == [True, True]
     with pytest.raises(TooManyRequests):
         come(guard, "fbk_3.x")
 
 
-def test_an_open_door_lets_everybody_in(clock: ManualClock) -> None:
+def test_an_open_door_lets_all_callers_in(clock: ManualClock) -> None:
     door = OpenAccess(ClientRateLimiter(Limit(scope="global", rate=1), clock))
 
     caller = asyncio.run(door.authenticate("nonsense", "127.0.0.1", "r7"))

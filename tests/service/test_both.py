@@ -11,12 +11,12 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.grpc.method_table import SERVICES
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.speaking import speaking
-from tests.service.walking import STEPS, WAYS, ByGrpc, ByHttp, walk
+from tests.service.live_protocols import speaking
+from tests.service.operation_walk import STEPS, WAYS, ByGrpc, ByHttp, walk
 from tools.reference import document
 
 ROLES: Final = ("admin", "produce:mail", "consume:mail", "view:mail", "operate:mail")
-# What is there for browsers and for whoever watches over a server is no matter of gRPC.
+# What is there for browsers and for monitoring of a server is no matter of gRPC.
 TAGS: Final = {
     *(
         "produce",

@@ -16,7 +16,7 @@ from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.store import MemoryStore
 from forebay.testing.manual_clock import ManualClock
-from tests.service.serving import serving
+from tests.service.live_server import serving
 from tests.worker.support import eventually
 
 
@@ -76,7 +76,7 @@ def test_a_store_that_is_away_is_tried_once_a_second_until_it_is_back(
 
 
 @pytest.mark.shows("R-EDGE-55", "R-STORE-32", "R-HTTP-26")
-def test_a_store_that_goes_away_is_noticed_before_anybody_asks_and_takes_nothing_half(
+def test_a_store_that_goes_away_is_noticed_before_the_next_request_and_takes_nothing_half(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*_: Any, **__: Any) -> Any:
@@ -120,13 +120,13 @@ def test_who_waits_for_a_job_asks_by_way_of_it_too(monkeypatch: pytest.MonkeyPat
         raise StoreUnavailable("away")
 
     async def run() -> None:
-        desk = StorePool(open_engine("memory://"), ManualClock())
+        pool = StorePool(open_engine("memory://"), ManualClock())
         try:
             for _ in range(FAILURES + 3):
                 with pytest.raises(StoreUnavailable):
-                    await desk.poll_jobs([JobId("j")])
+                    await pool.poll_jobs([JobId("j")])
         finally:
-            await desk.close()
+            await pool.close()
 
     monkeypatch.setattr(MemoryReader, "jobs", away)
     asyncio.run(run())
@@ -138,13 +138,13 @@ def test_what_looks_and_writes_in_turns_asks_by_way_of_it_too() -> None:
     calls = Calls()
 
     async def run() -> None:
-        desk = StorePool(open_engine("memory://"), ManualClock())
+        pool = StorePool(open_engine("memory://"), ManualClock())
         try:
             for _ in range(FAILURES + 3):
                 with pytest.raises(StoreUnavailable):
-                    await desk.use(lambda client: client.write(lambda _: calls()))
+                    await pool.use(lambda client: client.write(lambda _: calls()))
         finally:
-            await desk.close()
+            await pool.close()
 
     asyncio.run(run())
 

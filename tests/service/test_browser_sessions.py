@@ -35,7 +35,7 @@ T = TypeVar("T")
 LIMITS = SessionLimits(idle_ms=10 * MINUTE_MS, lasts_ms=60 * MINUTE_MS)
 
 
-class Desk:
+class FakePool:
     """A store in the hands of one test. It counts reads, and may hold the next one up."""
 
     def __init__(self, store: Store, reader: Reader) -> None:
@@ -66,16 +66,16 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def desk(clock: ManualClock) -> Iterator[Desk]:
+def pool(clock: ManualClock) -> Iterator[FakePool]:
     engine = MemoryEngine(clock=clock)
     reader = engine.reader()
-    yield Desk(engine.store(), reader)
+    yield FakePool(engine.store(), reader)
     reader.close()
 
 
 @pytest.fixture
-def sessions(desk: Desk) -> SessionAdmin:
-    return SessionAdmin(desk.store, desk.reader, actor="ann")
+def sessions(pool: FakePool) -> SessionAdmin:
+    return SessionAdmin(pool.store, pool.reader, actor="ann")
 
 
 def begun(sessions: SessionAdmin, clock: Clock, name: str = "oidc:ada", digest: str | None = None) -> str:
@@ -84,12 +84,12 @@ def begun(sessions: SessionAdmin, clock: Clock, name: str = "oidc:ada", digest: 
     return sessions.begin(LoginSession.begin(name, clock.now_ms(), LIMITS, digest=digest, grants=grants))
 
 
-def guard(desk: Desk, clock: Clock) -> KeyAuthenticator:
-    return KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock))
+def guard(pool: FakePool, clock: Clock) -> KeyAuthenticator:
+    return KeyAuthenticator(pool, clock, ClientRateLimiter(None, clock))
 
 
 def test_the_store_keeps_no_id_and_the_log_says_what_was_done(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
     sessions.end(session_id)
@@ -99,14 +99,14 @@ def test_the_store_keeps_no_id_and_the_log_says_what_was_done(
     sessions.revoke(kept.short)
 
     assert len(session_id) == 43  # 256 bits
-    stored = str(desk.reader.documents(KIND)) + str(desk.reader.audit())
+    stored = str(pool.reader.documents(KIND)) + str(pool.reader.audit())
     assert session_id not in stored
     assert again not in stored
     short = digest_of(session_id)[:16]
-    said = [event.detail for _, event in desk.reader.audit()][::-1]
+    said = [event.detail for _, event in pool.reader.audit()][::-1]
     assert said[:2] == [f"began session {short} of oidc:ada", f"ended session {short} of oidc:ada"]
     assert said[-1] == f"revoked session {kept.short} of oidc:ada"
-    assert all_sessions(desk.reader) == []
+    assert all_sessions(pool.reader) == []
 
 
 def test_sessions_are_revoked_by_id_by_name_or_all(sessions: SessionAdmin, clock: ManualClock) -> None:
@@ -122,7 +122,7 @@ def test_sessions_are_revoked_by_id_by_name_or_all(sessions: SessionAdmin, clock
 
 
 def test_a_login_removes_sessions_that_are_over_and_the_oldest_of_too_many(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     begun(sessions, clock, "over")
     clock.advance(seconds=10 * 60.0)
@@ -131,29 +131,29 @@ def test_a_login_removes_sessions_that_are_over_and_the_oldest_of_too_many(
     for _ in range(MAX_PER_NAME):
         begun(sessions, clock)
 
-    kept = all_sessions(desk.reader)
+    kept = all_sessions(pool.reader)
     assert len(kept) == MAX_PER_NAME
     assert {one.session.name for one in kept} == {"oidc:ada"}
     assert digest_of(first) not in [one.digest for one in kept]
 
 
-def test_a_session_that_cannot_be_read_opens_nothing(desk: Desk, clock: ManualClock) -> None:
-    desk.store.save_document(Document(kind=KIND, name=digest_of("x"), body="{}"))
+def test_a_session_that_cannot_be_read_opens_nothing(pool: FakePool, clock: ManualClock) -> None:
+    pool.store.save_document(Document(kind=KIND, name=digest_of("x"), body="{}"))
 
     async def ask() -> None:
-        assert await SessionCache(desk, clock).find("x") is None
+        assert await SessionCache(pool, clock).find("x") is None
 
     asyncio.run(ask())
-    assert all_sessions(desk.reader) == []
+    assert all_sessions(pool.reader) == []
 
 
 def test_a_session_lets_its_user_in_until_it_is_idle_for_too_long(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         for _ in range(3):  # each use counts from anew
             clock.advance(seconds=9 * 60.0)
             caller = await door.authenticate(None, "here", "r1", session=shown)
@@ -169,11 +169,13 @@ def test_a_session_lets_its_user_in_until_it_is_idle_for_too_long(
     asyncio.run(ask())
 
 
-def test_what_a_page_asks_by_itself_is_no_use(sessions: SessionAdmin, desk: Desk, clock: ManualClock) -> None:
+def test_what_a_page_asks_by_itself_is_no_use(
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
+) -> None:
     shown = ShownSession(begun(sessions, clock), is_background=True)
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         clock.advance(seconds=9 * 60.0)
         await door.authenticate(None, "here", session=shown)
         clock.advance(seconds=60.0)
@@ -181,16 +183,16 @@ def test_what_a_page_asks_by_itself_is_no_use(sessions: SessionAdmin, desk: Desk
             await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
-    assert desk.writes == 0
+    assert pool.writes == 0
 
 
 def test_no_use_prolongs_a_session_beyond_its_absolute_end(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         for _ in range(11):
             clock.advance(seconds=5 * 60.0)
             await door.authenticate(None, "here", session=shown)
@@ -202,16 +204,16 @@ def test_no_use_prolongs_a_session_beyond_its_absolute_end(
 
 
 def test_the_use_of_a_session_is_known_to_all_servers_and_seldom_written(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        one, other = guard(desk, clock), guard(desk, clock)
+        one, other = guard(pool, clock), guard(pool, clock)
         clock.advance(seconds=60.0)
         for _ in range(5):
             await one.authenticate(None, "here", session=shown)
-        assert desk.writes == 1
+        assert pool.writes == 1
         clock.advance(seconds=SESSION_CACHE_SECONDS)
         await other.authenticate(None, "here", session=shown)
         clock.advance(seconds=9.5 * 60.0)
@@ -221,12 +223,12 @@ def test_the_use_of_a_session_is_known_to_all_servers_and_seldom_written(
 
 
 def test_two_servers_that_save_a_use_at_the_same_time_go_on(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        doors = guard(desk, clock), guard(desk, clock)
+        doors = guard(pool, clock), guard(pool, clock)
         for door in doors:
             await door.authenticate(None, "here", session=shown)
         clock.advance(seconds=SESSION_CACHE_SECONDS - 1)
@@ -238,19 +240,19 @@ def test_two_servers_that_save_a_use_at_the_same_time_go_on(
                 await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
-    [kept] = all_sessions(desk.reader)
+    [kept] = all_sessions(pool.reader)
     assert kept.session.used_at == clock.now_ms()
 
 
 def test_a_session_that_was_ended_opens_nothing_on_any_server_after_some_seconds(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        here, there = SessionCache(desk, clock), SessionCache(desk, clock)
+        here, there = SessionCache(pool, clock), SessionCache(pool, clock)
         doors = [
-            KeyAuthenticator(desk, clock, ClientRateLimiter(None, clock), sessions=cache)
+            KeyAuthenticator(pool, clock, ClientRateLimiter(None, clock), sessions=cache)
             for cache in (here, there)
         ]
         for door in doors:
@@ -267,41 +269,41 @@ def test_a_session_that_was_ended_opens_nothing_on_any_server_after_some_seconds
 
 
 def test_a_use_does_not_bring_an_ended_session_back(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     shown = ShownSession(begun(sessions, clock))
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         clock.advance(seconds=120.0)
         await door.authenticate(None, "here", session=ShownSession(shown.id, is_background=True))
         sessions.end(shown.id)
         await door.authenticate(
             None, "here", session=shown
         )  # it believes what it has read, and tries to save
-        assert desk.writes == 1
+        assert pool.writes == 1
         with pytest.raises(Unauthenticated):
             await door.authenticate(None, "here", session=shown)
 
     asyncio.run(ask())
-    assert all_sessions(desk.reader) == []
+    assert all_sessions(pool.reader) == []
 
 
 def test_a_read_from_before_the_end_does_not_bring_a_session_back(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
     async def ask() -> None:
-        cache = SessionCache(desk, clock)
-        desk.gate = asyncio.Event()
+        cache = SessionCache(pool, clock)
+        pool.gate = asyncio.Event()
         reading = asyncio.ensure_future(cache.find(session_id))
-        while not desk.reads:
+        while not pool.reads:
             await asyncio.sleep(0)
         clock.advance(seconds=0.1)
         sessions.end(session_id)
         cache.forget(session_id)
-        desk.gate.set()
+        pool.gate.set()
         assert await reading is None
         assert await cache.find(session_id) is None
 
@@ -309,51 +311,51 @@ def test_a_read_from_before_the_end_does_not_bring_a_session_back(
 
 
 def test_ids_that_are_asked_for_together_are_read_together(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     ids = [begun(sessions, clock) for _ in range(20)]
 
     async def ask() -> None:
-        cache = SessionCache(desk, clock)
-        desk.gate = asyncio.Event()
+        cache = SessionCache(pool, clock)
+        pool.gate = asyncio.Event()
         asking = [asyncio.ensure_future(cache.find(one)) for one in [*ids, "invented"]]
-        while not desk.reads:
+        while not pool.reads:
             await asyncio.sleep(0)
-        desk.gate.set()
+        pool.gate.set()
         *found, invented = await asyncio.gather(*asking)
         assert all(found)
         assert invented is None
 
     asyncio.run(ask())
-    assert desk.reads == 2
+    assert pool.reads == 2
 
 
 def test_a_store_that_is_away_is_not_named_and_the_next_request_asks_again(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
     async def ask() -> None:
-        cache = SessionCache(desk, clock)
-        desk.is_down.set()
+        cache = SessionCache(pool, clock)
+        pool.is_down.set()
         with pytest.raises(StoreUnavailable, match="no session can be checked") as caught:
             await cache.find(session_id)
         assert "secret-host" not in str(caught.value)
-        desk.is_down.clear()
+        pool.is_down.clear()
         assert await cache.find(session_id) is not None
 
     asyncio.run(ask())
 
 
-def test_a_session_ends_with_its_key(desk: Desk, clock: ManualClock, sessions: SessionAdmin) -> None:
-    keys = ApiKeyAdmin(desk.store, desk.reader, actor="ann")
+def test_a_session_ends_with_its_key(pool: FakePool, clock: ManualClock, sessions: SessionAdmin) -> None:
+    keys = ApiKeyAdmin(pool.store, pool.reader, actor="ann")
     grants = [Grant.parse("operate")]
 
     def begin(token: str) -> ShownSession:
         return ShownSession(begun(sessions, clock, "ops", digest_of(parse_token(token)[1])))
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         before = begin(keys.create("ops", grants).token)
         assert (await door.authenticate(None, "here", session=before)).may("pause_queue", "mail")
         after = begin(keys.rotate("ops").token)
@@ -371,12 +373,12 @@ def test_a_session_ends_with_its_key(desk: Desk, clock: ManualClock, sessions: S
 
 
 def test_a_token_counts_before_a_session_and_an_id_is_no_token(
-    sessions: SessionAdmin, desk: Desk, clock: ManualClock
+    sessions: SessionAdmin, pool: FakePool, clock: ManualClock
 ) -> None:
     session_id = begun(sessions, clock)
 
     async def ask() -> None:
-        door = guard(desk, clock)
+        door = guard(pool, clock)
         with pytest.raises(Unauthenticated):
             await door.authenticate("fbk_no.key", "here", session=ShownSession(session_id))
         with pytest.raises(Unauthenticated):

@@ -18,8 +18,8 @@ from forebay.operations.queue_stats import QueueStats, queue_stats
 from forebay.service.generated import forebay_pb2
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.urls import ENGINES, lent_url
 from tests.worker.support import eventually
 
@@ -81,7 +81,7 @@ def opened(url: str) -> Iterator[Engine]:
         yield engine
 
 
-def figures(engine: Engine) -> QueueStats:
+def stats_of(engine: Engine) -> QueueStats:
     with closing(engine.reader()) as reader:
         [found] = queue_stats(reader, [MAIL])
     return found
@@ -101,7 +101,7 @@ def test_what_clients_claim_and_settle_is_counted_and_timed(
         client(spoken).ack(again)  # said twice, and counted once
         client(spoken).nack(failed)
 
-    found = figures(engine)  # a server that ends writes what it has counted
+    found = stats_of(engine)  # a server that ends writes what it has counted
     assert found.span.stats.counts == {"claimed": 4, "completed": 2, "failed": 1, "retried": 1}
     assert found.span.stats.errors == {"Boom": 1}
     assert (found.wait.count, found.run.count) == (4, 3)
@@ -120,7 +120,7 @@ def test_the_end_of_a_batch_is_counted_for_each_job(
         endings[2]["outcome"] = "released"
         spoken.client.post("/v1/settle", json={"outcomes": endings}).raise_for_status()
 
-    found = figures(engine)
+    found = stats_of(engine)
     assert found.span.stats.counts == {"claimed": 3, "completed": 2}
     assert found.run.count == 2  # what was handed back has not run
 
@@ -129,7 +129,7 @@ def test_a_claim_that_waits_for_jobs_is_an_active_consumer(engine: Engine) -> No
     with speaking(engine) as spoken:
         Http(spoken).claim(wait_seconds=0.01)
 
-    found = figures(engine)
+    found = stats_of(engine)
     assert (found.consumers, found.span.stats.counts) == (1, {})
 
 
@@ -144,12 +144,12 @@ def test_a_stream_is_one_active_consumer_however_often_it_claims(engine: Engine)
             Grpc(spoken).ack((job.id, job.lease))
         stream.cancel()
 
-    found = figures(engine)
+    found = stats_of(engine)
     assert found.span.stats.counts == {"claimed": 2, "completed": 2}
     assert found.consumers == 1
 
 
-def test_attempts_that_a_server_finds_lost_are_counted_beside_those_that_went_well() -> None:
+def test_attempts_that_a_server_finds_lost_are_counted_with_those_that_went_well() -> None:
     with opened("memory://") as engine:
         with speaking(engine) as spoken:
             jobs = [spoken.enqueue(MAIL) for _ in range(2)]
@@ -158,7 +158,7 @@ def test_attempts_that_a_server_finds_lost_are_counted_beside_those_that_went_we
             assert {kept[0], lost[0]} == set(jobs)
             eventually(lambda: spoken.state(lost[0]) != "running", seconds=PATIENCE)
 
-        counts = figures(engine).span.stats.counts
+        counts = stats_of(engine).span.stats.counts
     assert counts == {"claimed": 2, "completed": 1, "failed": 1, "lost": 1, "retried": 1}
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.curling import search_path, stand_in
+from tests.service.curl import search_path, stand_in
+from tests.service.live_server import PATIENCE, Served
 from tests.service.node import node
-from tests.service.serving import PATIENCE, Served
 from tests.worker.support import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

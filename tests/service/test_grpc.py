@@ -1,4 +1,4 @@
-"""The service over gRPC: who is let in, what is refused, how long anybody waits."""
+"""The service over gRPC: who is let in, what is refused, how long a call waits."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from forebay.service.schema.base import InvalidRequest
 from forebay.service.server import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 
@@ -105,7 +105,7 @@ def test_what_is_left_out_has_its_default_and_what_is_taken_away_is_null() -> No
     assert settings.settings.changes() == {"weight": 2, "max_length": None}
 
 
-def test_a_list_of_workers_that_is_empty_is_nobody() -> None:
+def test_an_empty_list_of_workers_names_no_worker() -> None:
     with pytest.raises(InvalidJob):
         SendCommandRequest(kind="stop", workers=[]).to_command_request()
     with pytest.raises(InvalidJob):
@@ -140,7 +140,7 @@ def test_what_contradicts_an_earlier_end_is_aborted(spoken: Spoken) -> None:
 
 
 @pytest.mark.shows("R-GRPC-04")
-def test_nobody_waits_for_longer_than_the_deadline_of_the_call_leaves() -> None:
+def test_no_call_waits_for_longer_than_its_deadline_leaves() -> None:
     [dequeue] = [method for method in SERVICES["Consumer"] if method.request_type is DequeueRequest]
     request = DequeueRequest(wait_seconds=10)
 
@@ -200,7 +200,9 @@ def guarded() -> Iterator[tuple[Spoken, ApiKeyAdmin]]:
     "shown", [(), (("authorization", "Bearer fbk_x.y"),), (("authorization", "Basic x"),)]
 )
 @pytest.mark.shows("R-GRPC-03", "R-SEC-01")
-def test_nobody_is_let_in_without_a_key(guarded: tuple[Spoken, ApiKeyAdmin], shown: tuple[Any, ...]) -> None:
+def test_no_caller_is_let_in_without_a_key(
+    guarded: tuple[Spoken, ApiKeyAdmin], shown: tuple[Any, ...]
+) -> None:
     spoken, _ = guarded
 
     for stub, methods in (
@@ -262,7 +264,7 @@ def test_who_has_asked_is_in_the_audit_log(guarded: tuple[Spoken, ApiKeyAdmin]) 
 # Faults
 
 
-def test_a_fault_of_ours_is_told_to_the_log_and_to_nobody_else(
+def test_a_fault_of_ours_is_told_to_the_log_and_to_no_caller(
     spoken: Spoken, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*_: Any) -> None:
@@ -296,7 +298,7 @@ def test_a_store_that_is_away_is_unavailable_and_says_when_to_come_again(
 # Health and reflection
 
 
-def test_health_is_told_to_everybody_as_it_is(
+def test_health_is_told_to_all_callers_as_it_is(
     guarded: tuple[Spoken, ApiKeyAdmin], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spoken, _ = guarded

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from tests.cli.calling import DEADLINE, command, environment, program
+from tests.cli.command_runner import DEADLINE, command, environment, program
 from tests.docs.pages import whole
-from tests.service.curling import search_path
+from tests.service.curl import search_path
 
 PAGE = "guide/service.md"
 
@@ -32,10 +32,10 @@ def test_the_commands_of_the_page_produce_and_consume_a_job(tmp_path: Path) -> N
         server.terminate()
         server.communicate(timeout=DEADLINE)
 
-    shown, beat, kept, result = said
+    shown, heartbeat, kept, result = said
     call = (shown["task"], shown["args"], shown["kwargs"])
     assert call == ("mail.send", ["ada@example.com"], {"subject": "Hi"})
-    assert (beat["cancel"], kept["is_kept"], result["result"]) == (None, True, "sent")
+    assert (heartbeat["cancel"], kept["is_kept"], result["result"]) == (None, True, "sent")
     assert server.returncode == 0
 
 

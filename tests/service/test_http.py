@@ -12,7 +12,7 @@ import pytest
 from forebay.errors import StoreUnavailable
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.urls import lent_url
 from tests.worker.support import eventually
 

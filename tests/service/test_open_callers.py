@@ -16,8 +16,8 @@ from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.stores.support import WORKER, claim, complete
 from tests.urls import url_of
 

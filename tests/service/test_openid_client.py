@@ -27,9 +27,9 @@ from forebay.service.server import ListenAddress, ServerSecurity, open_listener,
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
+from tests.service.live_protocols import HERE, running
+from tests.service.live_server import PATIENCE
 from tests.service.openid_provider import SECRET, providing, sign_in
-from tests.service.serving import PATIENCE
-from tests.service.speaking import HERE, running
 
 FROM_US = {PAGE_HEADER: "1"}
 GROUPS = tuple(map(GroupGrant.parse, ("ops=operate", "mail=view:mail-*")))
@@ -125,7 +125,7 @@ def test_clients_of_other_kinds_log_in_too(start: Start, browser: httpx2.Client,
     assert browser.get(f"{home}/v1/session").json()["name"] == "oidc:ada@example.org"
 
 
-def test_an_address_that_is_not_verified_names_nobody(start: Start, browser: httpx2.Client) -> None:
+def test_an_address_that_is_not_verified_names_no_user(start: Start, browser: httpx2.Client) -> None:
     home = start()
 
     logged_in(browser, home, "bob")

@@ -13,7 +13,7 @@ def everything_below(kind: type[ForebayError]) -> list[type[ForebayError]]:
     return [one for sub in kind.__subclasses__() for one in (sub, *everything_below(sub))]
 
 
-# Met by nobody who asks over a network.
+# Met by no client that asks over a network.
 ELSEWHERE = {"WorkersDied", "BrokenApp", "Declined", "Interrupted"}
 
 
@@ -31,7 +31,7 @@ def test_every_error_has_a_code_of_its_own_kind(kind: type[ForebayError]) -> Non
     assert codes()[found.code].status == found.status
 
 
-def test_what_nobody_has_thought_of_is_a_fault_of_ours() -> None:
+def test_an_unforeseen_error_is_a_fault_of_ours() -> None:
     assert kind_of(ForebayError("odd")) is INTERNAL
 
 

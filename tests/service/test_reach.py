@@ -16,7 +16,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.schema.events import audit_event_view
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Holder, Served, serving
+from tests.service.live_server import PATIENCE, Holder, Served, serving
 from tests.worker.support import eventually
 
 MINE, SEEN, OTHER = "mine", "seen", "other"
@@ -72,7 +72,7 @@ def test_a_parent_in_a_hidden_queue_is_as_good_as_none(holders: dict[str, Holder
 
 
 @pytest.mark.shows("R-SEC-13")
-def test_a_job_is_moved_by_whoever_may_amend_in_both_queues(holders: dict[str, Holder]) -> None:
+def test_a_job_is_moved_by_a_key_that_may_update_in_both_queues(holders: dict[str, Holder]) -> None:
     mine, other = holders["admin"].enqueue(MINE), holders["admin"].enqueue(OTHER)
 
     codes = [
@@ -86,7 +86,7 @@ def test_a_job_is_moved_by_whoever_may_amend_in_both_queues(holders: dict[str, H
 
 
 @pytest.mark.shows("R-SEC-13")
-def test_a_job_raises_those_it_waits_for_only_where_its_key_may_amend(holders: dict[str, Holder]) -> None:
+def test_a_job_raises_those_it_waits_for_only_where_its_key_may_update(holders: dict[str, Holder]) -> None:
     admin, producer = holders["admin"], holders["producer"]
     first = admin.enqueue(OTHER, priority=1)
     mine = admin.enqueue(MINE, priority=1, depends_on=[{"id": first}])

@@ -9,8 +9,8 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.runtime.request_stats import BOUNDS, OTHER, EndpointMatcher, RequestRoute, RequestStats
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 
 
 def exposed(spoken: Spoken) -> dict[str, str]:

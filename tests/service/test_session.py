@@ -17,8 +17,8 @@ from forebay.service.browser_sessions import SessionAdmin
 from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.service.serving import PATIENCE, Served, serving
-from tests.service.speaking import running
+from tests.service.live_protocols import running
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.urls import SHARED, url_of
 from tests.worker.support import eventually
 
@@ -41,7 +41,7 @@ def guarded() -> Iterator[tuple[Served, str]]:
 
 @pytest.fixture
 def browser(guarded: tuple[Served, str]) -> Iterator[httpx2.Client]:
-    """Somebody who has logged in; only the cookie is shown from now on."""
+    """A user who has logged in; only the cookie is shown from now on."""
     served, token = guarded
     with httpx2.Client(base_url=served.address, timeout=PATIENCE) as client:
         answer = client.post("/v1/session", headers={"Authorization": f"Bearer {token}"})

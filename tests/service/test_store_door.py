@@ -17,7 +17,7 @@ from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.rpc import store_methods
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 

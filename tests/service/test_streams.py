@@ -26,8 +26,8 @@ from forebay.service.service import Service
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
-from tests.service.serving import PATIENCE
-from tests.service.speaking import Spoken, speaking
+from tests.service.live_protocols import Spoken, speaking
+from tests.service.live_server import PATIENCE
 from tests.worker.support import eventually
 
 
@@ -85,14 +85,14 @@ def test_a_stream_has_no_more_jobs_out_than_its_window(spoken: Spoken) -> None:
     stream.cancel()
 
 
-def test_what_somebody_else_says_of_a_job_makes_no_room(spoken: Spoken) -> None:
+def test_what_another_worker_says_of_a_job_makes_no_room(spoken: Spoken) -> None:
     queue = spoken.queue("foreign")
     spoken.enqueue(queue)
     stream = streaming(spoken, queue, 1)
     job = next(stream)
 
     with pytest.raises(grpc.RpcError) as caught:
-        spoken.consumer.AckTask(pb.AckTaskRequest(id=job.id, lease="1-somebody"), timeout=PATIENCE)
+        spoken.consumer.AckTask(pb.AckTaskRequest(id=job.id, lease="1-another"), timeout=PATIENCE)
 
     assert dict(caught.value.trailing_metadata())["forebay-code"] == "lease_lost"
     assert Lease(JobId(job.id), 1) in spoken.service.claims._windows._streams
@@ -119,14 +119,14 @@ def test_what_is_claimed_for_a_stream_that_is_gone_goes_back_at_once(
     queue, groups = spoken.queue("gone"), spoken.service.claim_waiters._groups
     real, streams = MemoryStore.settle_and_claim, list[Any]()
 
-    def exchange(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
+    def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
         answer = real(store, *args, **more)
-        if answer.jobs and streams:  # they are claimed, and nobody has them yet
+        if answer.jobs and streams:  # they are claimed, and no worker has them yet
             streams.pop().cancel()
             eventually(lambda: not any(queue in kind.queues for kind in list(groups)))
         return answer
 
-    monkeypatch.setattr(MemoryStore, "settle_and_claim", exchange)
+    monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
     streams.append(streaming(spoken, queue, 5))
     ids = [spoken.enqueue(queue) for _ in range(3)]
 
@@ -255,8 +255,8 @@ def test_a_job_is_shown_whenever_something_has_happened_to_it(spoken: Spoken) ->
 
     [job] = spoken.consumer.Dequeue(pb.DequeueRequest(queues=[queue]), timeout=PATIENCE).jobs
     seen.append(next(watching))
-    beat = pb.HeartbeatRequest(id=job_id, lease=job.lease, extend_seconds=3_600, done=1, message="half")
-    spoken.consumer.Heartbeat(beat, timeout=PATIENCE)
+    heartbeat = pb.HeartbeatRequest(id=job_id, lease=job.lease, extend_seconds=3_600, done=1, message="half")
+    spoken.consumer.Heartbeat(heartbeat, timeout=PATIENCE)
     while not seen[-1].progress.message:
         seen.append(next(watching))
     assert acked(spoken, job)

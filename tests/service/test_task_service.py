@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.compat.task_service.service import TaskService
-from tests.service.serving import PATIENCE, Served
+from tests.service.live_server import PATIENCE, Served
 
 
 @pytest.mark.shows("R-LEASE-13", "R-LEASE-31", "R-RETRY-13")

@@ -30,7 +30,7 @@ def ids() -> Callable[[], JobId]:
 
 @pytest.fixture
 def postgres() -> Iterator[ModuleType]:
-    """What makes stores on the server of the tests, which is started when somebody first asks for it."""
+    """What makes stores on the server of the tests, which is started when a test first asks for it."""
     # Imported here, so that the other engines are tested while this one cannot even be loaded.
     support = import_module("tests.stores.postgres_support")
     yield support
@@ -47,7 +47,7 @@ def patient_locks(postgres: ModuleType) -> Iterator[None]:
 
 @pytest.fixture
 def redis() -> Iterator[ModuleType]:
-    """What makes stores on the Redis server of the tests, started when somebody first asks for it."""
+    """What makes stores on the Redis server of the tests, started when a test first asks for it."""
     support = import_module("tests.stores.redis_support")
     yield support
     support.release()
@@ -55,7 +55,7 @@ def redis() -> Iterator[ModuleType]:
 
 @pytest.fixture
 def remote() -> Iterator[ModuleType]:
-    """What makes stores behind a server of the tests, started when somebody first asks for it."""
+    """What makes stores behind a server of the tests, started when a test first asks for it."""
     support = import_module("tests.stores.remote_support")
     yield support
     support.release()

@@ -20,7 +20,7 @@ _ASKS_FOR_ENCRYPTION: Final = (80_877_103, 80_877_104)
 _HEADER: Final = struct.Struct("!cI")
 _PAIR: Final = struct.Struct("!II")
 _ENDS_A_TURN: Final = (b"Q", b"S", b"F")  # each is answered by one "ready"
-_BELONGS: Final = (b"d", b"c", b"f", b"H")  # rows, and a wish to hear soon: parts of what was sent before
+_BELONGS: Final = (b"d", b"c", b"f", b"H")  # rows, and a request to hear soon: parts of what was sent before
 USER: Final = "postgres"
 PATIENCE: Final = 20.0  # how long a client waits for a session
 
@@ -73,7 +73,7 @@ class _Session(_Peer):
         self.send(_PAIR.pack(8 + len(names), _VERSION) + names)
 
     def serve(self, client: _Client) -> None:
-        """Begin a transaction of somebody else: whatever the last one has left is gone."""
+        """Begin a transaction of another client: whatever the last one has left is gone."""
         self.client, client.session = client, self
         self.is_resetting = True
         if client.patience is not None:
@@ -247,7 +247,7 @@ class _Pool:
 
     def give_back(self, session: _Session) -> None:
         self.is_ready.set()
-        # To the end of the row, so that nobody gets the same one twice while there is another.
+        # To the end of the row, so that no client gets the same one twice while there is another.
         self._free.append(session)
         if self._waiting:
             self._free.popleft().serve(self._waiting.popleft())

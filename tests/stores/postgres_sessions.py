@@ -70,7 +70,7 @@ class KeepingEngine(PostgresEngine):
 
 
 def end_kept() -> None:
-    """Close the sessions of this process that nobody uses."""
+    """Close the unused sessions of this process."""
     for (pid, _, _), sessions in _kept.items():
         while sessions and pid == os.getpid():
             sessions.pop().close()

@@ -42,7 +42,7 @@ create or replace function {schema}.now_ms() returns bigint language sql volatil
   select coalesce(now_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
   from {schema}.test_clock
 $$;
--- Nobody may update a row of `ready`: it would lie behind every cursor.
+-- No statement may update a row of `ready`: it would lie behind every cursor.
 create function {schema}.forbid() returns trigger language plpgsql
   as $$ begin raise exception 'a row of ready was updated'; end $$;
 create trigger forbid before update on {schema}.ready for each row execute function {schema}.forbid();
@@ -79,7 +79,7 @@ def new_schema() -> str:
 
 
 def new_url() -> str:
-    """The address of a store that nobody has used before."""
+    """The address of a new store."""
     return f"{server().url()}?schema={new_schema()}"
 
 
@@ -137,7 +137,7 @@ def _state_of(schema: str) -> tuple[list[str], int]:
 
 def release() -> None:
     """Empty the schemas of a test for the next one: to make one takes eighty times as long. One that is not
-    as it was made, or that somebody still holds, is left alone."""
+    as it was made, or that a test still holds, is left alone."""
     while _taken:
         _give_back(_taken[-1])
 

@@ -96,7 +96,7 @@ class Load:
         """Until it is accepted, also at the end: what was not answered may be there, and be done."""
         while not self._has_failed.is_set():
             try:
-                # Whoever was not answered asks again, and the key keeps it from being there twice.
+                # A client without an answer asks again, and the key keeps it from being there twice.
                 job = self._task.using(idempotency_key=str(number)).enqueue(number)
             except StoreUnavailable:
                 self.refused += 1

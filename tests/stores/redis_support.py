@@ -88,7 +88,7 @@ def new_namespace() -> str:
 
 
 def new_url() -> str:
-    """The address of a store that nobody has used before."""
+    """The address of a new store."""
     return f"{user_url()}?persistence=none&namespace={new_namespace()}"
 
 

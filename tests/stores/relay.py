@@ -101,7 +101,7 @@ class Relay:
                 one.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        # Whoever waits in `accept` hears of a shutdown, and not of a close.
+        # A thread that waits in `accept` hears of a shutdown, and not of a close.
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

@@ -52,7 +52,7 @@ class Switchboard:
         asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE)
 
     async def serve(self, name: str, engine: Engine) -> None:
-        # Without duties: what happens by the clock is what tests do themselves.
+        # Without maintenance tasks: what happens by the clock is what tests do themselves.
         service = Service(engine, maintenance_tasks=())
         door = StoreRpc(_nothing, service, MAX_BODY)
         self.services[name] = (

@@ -104,7 +104,7 @@ class Program:
         self._process.send_signal(signal)
 
     def kill(self) -> list[str]:
-        """End it as a crash would; what it had said before and nobody has heard."""
+        """End it as a crash would; what it had said before and no test has heard."""
         self._process.kill()
         self._process.wait(DEADLINE)
         self._reading.join(DEADLINE)
@@ -154,7 +154,7 @@ def in_thread(call: Callable[[], T]) -> Callable[[], T]:
     def run() -> None:
         try:
             answers.put((True, call()))
-        except BaseException as error:  # the thread has nobody to raise it to
+        except BaseException as error:  # the thread has no caller to raise it to
             answers.put((False, error))
 
     Thread(target=run, daemon=True).start()

@@ -158,7 +158,7 @@ def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: s
 @pytest.mark.parametrize(
     "options", ["redis={}", "schema=s&redis={}", "redis=", "redis={}&redis={}", "redis={}&hot=500"]
 )
-def test_redis_beside_postgresql_is_refused_before_anything_connects(options: str) -> None:
+def test_redis_next_to_postgresql_is_refused_before_anything_connects(options: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         host = f"127.0.0.1:{server.getsockname()[1]}"
@@ -253,6 +253,6 @@ def test_a_server_may_be_named_as_its_own_tools_do(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["postgresql://me:pa/ss@host/jobs", "postgresql://host:port/jobs", "postgresql:///me:word@host"]
 )
-def test_a_password_that_nobody_has_escaped_is_refused_before_anybody_is_asked(url: str) -> None:
+def test_a_password_that_is_not_escaped_is_refused_before_a_server_is_asked(url: str) -> None:
     with pytest.raises(ConfigError, match=r"is not the address of a server: write postgresql://.*%2F"):
         open_engine(url)

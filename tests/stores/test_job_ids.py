@@ -203,11 +203,11 @@ def test_a_brought_id_that_looks_like_ours_can_be_renewed_failed_and_revived(
     store.settle_and_claim(WORKER, [fail(jobs[mimic], after_ms=0), complete(jobs[theirs])])
     [again] = claim(store, 2)
     store.cancel([mimic], force=True)
-    [verdict] = store.revive([mimic])
+    [result] = store.revive([mimic])
 
     assert len(renewed.renewed) == 1
     assert (again.id, again.attempt) == (mimic, 2)
-    assert verdict.applied
+    assert result.applied
     states = [job.state for job in reader.jobs([theirs, mimic]) if job is not None]
     assert states == [JobState.COMPLETED, JobState.PENDING]
 
@@ -230,5 +230,5 @@ def test_an_id_that_only_looks_like_ours_finds_nothing(store: Store, reader: Rea
     stranger = foreign(seq_in_id(theirs) or 0)
 
     assert reader.jobs([stranger]) == [None]
-    assert [verdict.state for verdict in store.cancel([stranger])] == [None]
+    assert [result.state for result in store.cancel([stranger])] == [None]
     assert [job.id for job in claim(store)] == [theirs]

@@ -31,7 +31,7 @@ from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, counting_ids, everything, new_job
 
 DEFAULT = QueueName("default")
-NOBODY = JobId("nobody")
+ABSENT = JobId("absent")
 PATIENCE = 120
 
 
@@ -77,9 +77,13 @@ def test_it_tells_its_size_what_has_come_and_gone_and_whether_it_is_closed(
     store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 2)])
     store.save_queue(DEFAULT, state=QueueState.DRAINING)
 
-    stock = store.snapshot_queues()[DEFAULT]
+    snapshot = store.snapshot_queues()[DEFAULT]
 
-    assert (stock.counts.pending, stock.accepted, stock.accepted - stock.counts.pending) == (1, 3, 2)
+    assert (snapshot.counts.pending, snapshot.accepted, snapshot.accepted - snapshot.counts.pending) == (
+        1,
+        3,
+        2,
+    )
     assert [queue.state for queue in reader.queues()] == [QueueState.DRAINING]
     with pytest.raises(QueueClosed):
         store.insert([new_job()])
@@ -98,38 +102,38 @@ WRITES: list[Callable[[Store], object]] = [
     lambda store: store.insert([new_job()]),
     lambda store: store.insert([]),
     lambda store: store.settle_and_claim(WORKER),
-    lambda store: store.renew(WORKER, [Lease(NOBODY, 1)]),
+    lambda store: store.renew(WORKER, [Lease(ABSENT, 1)]),
     lambda store: store.sweep(WORKER),
     lambda store: store.promote(),
     lambda store: store.rescore(),
     lambda store: store.prune(),
-    lambda store: store.cancel([NOBODY]),
-    lambda store: store.update_job(NOBODY, JobUpdate(priority=1)),
-    lambda store: store.revive([NOBODY]),
-    lambda store: store.delete([NOBODY]),
+    lambda store: store.cancel([ABSENT]),
+    lambda store: store.update_job(ABSENT, JobUpdate(priority=1)),
+    lambda store: store.revive([ABSENT]),
+    lambda store: store.delete([ABSENT]),
     lambda store: store.save_queue(DEFAULT),
     lambda store: store.drop_queue(DEFAULT),
     lambda store: store.heartbeat(WorkerInfo(id=WORKER)),
     lambda store: store.remove_worker(WORKER),
     lambda store: store.send_command(CommandKind.STOP),
     lambda store: store.take_commands([WORKER]),
-    lambda store: store.answer_command("nobody", "done"),
+    lambda store: store.answer_command("absent", "done"),
     lambda store: store.acquire_maintenance("sweep", 1_000),
     lambda store: store.record_events([HistoryEvent(kind=EventKind.COMMENT)]),
     lambda store: store.migrate(),
 ]
 
 READS: list[Callable[[Reader], object]] = [
-    lambda reader: reader.jobs([NOBODY]),
+    lambda reader: reader.jobs([ABSENT]),
     lambda reader: reader.search(JobQuery()),
     lambda reader: reader.counts(),
     lambda reader: reader.peek(DEFAULT),
-    lambda reader: reader.position(NOBODY),
+    lambda reader: reader.position(ABSENT),
     lambda reader: reader.queues(),
     lambda reader: reader.workers(),
-    lambda reader: reader.commands(["nobody"]),
-    lambda reader: reader.progress(NOBODY),
-    lambda reader: reader.history(NOBODY),
+    lambda reader: reader.commands(["absent"]),
+    lambda reader: reader.progress(ABSENT),
+    lambda reader: reader.history(ABSENT),
     lambda reader: reader.audit(),
     lambda reader: reader.archive(),
     lambda reader: reader.now(),
@@ -183,14 +187,14 @@ def test_a_listener_starts_once(wakeups: Wakeups) -> None:
         wakeups.start(lambda: None)
 
 
-def test_a_poke_may_close_its_own_listener(store: Store, wakeups: Wakeups) -> None:
+def test_a_wakeup_may_close_its_own_listener(store: Store, wakeups: Wakeups) -> None:
     closed = Event()
 
-    def poke() -> None:
+    def notify() -> None:
         wakeups.close()
         closed.set()
 
-    wakeups.start(poke)
+    wakeups.start(notify)
     store.insert([new_job()])
 
     assert closed.wait(PATIENCE)
@@ -210,7 +214,7 @@ def cancelled(store: Store) -> None:
     store.cancel([JobId("mine")])
 
 
-def beating(store: Store) -> None:
+def send_heartbeat(store: Store) -> None:
     store.heartbeat(WorkerInfo(id=WORKER))
 
 
@@ -226,7 +230,7 @@ def nothing(store: Store) -> None:
         (nothing, lambda store: store.save_queue(DEFAULT)),
         (waiting, lambda store: store.update_job(JobId("mine"), JobUpdate(delay_ms=0))),
         (waiting, lambda store: store.cancel([JobId("mine")])),
-        (beating, lambda store: store.send_command(CommandKind.STOP)),
+        (send_heartbeat, lambda store: store.send_command(CommandKind.STOP)),
         (cancelled, lambda store: store.revive([JobId("mine")])),
         (
             running,
@@ -246,19 +250,19 @@ def nothing(store: Store) -> None:
         ),
     ],
 )
-def test_a_listener_is_poked_by(
+def test_a_listener_is_notified_by(
     store: Store, wakeups: Wakeups, before: Callable[[Store], None], write: Callable[[Store], object]
 ) -> None:
     before(store)
-    poked = Event()
-    wakeups.start(poked.set)
+    notified = Event()
+    wakeups.start(notified.set)
 
     write(store)
 
-    assert poked.wait(PATIENCE)
+    assert notified.wait(PATIENCE)
 
 
-def test_a_call_that_changes_nothing_pokes_nobody(engine: MemoryEngine, store: Store) -> None:
+def test_a_call_that_changes_nothing_notifies_no_listener(engine: MemoryEngine, store: Store) -> None:
     running(store)
     rung = engine._broadcast.add_listener()
 
@@ -391,11 +395,11 @@ def loose_key(state: State) -> None:
 
 
 def loose_attempts(state: State) -> None:
-    state.attempts[NOBODY] = ()
+    state.attempts[ABSENT] = ()
 
 
 def loose_notes(state: State) -> None:
-    state.progress[NOBODY] = JobProgress()
+    state.progress[ABSENT] = JobProgress()
 
 
 def loose_events(state: State) -> None:

@@ -78,7 +78,7 @@ from tests.stores.support import counting_ids, everything
 SECOND: Final = 1_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
-NOBODY: Final = JobId("nobody")
+ABSENT: Final = JobId("absent")
 _SAID: Final = ("field", "queue", "limit", "holder", "client", "retry_after")  # by errors
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 
@@ -169,11 +169,11 @@ special = st.fixed_dictionaries(
         "policy": st.sampled_from(POLICIES),
         "metadata": st.sampled_from([{"k": 1}, {"k": None, "l": [True]}]),
         "tags": st.sampled_from([("t1",), ("t1", "t2")]),
-        "parent_id": st.just("somebody"),
+        "parent_id": st.just("another"),
         "task": st.just("u"),
     },
 )
-# Parents among the newest jobs, one that nobody has, or the job just before.
+# Parents among the newest jobs, an unknown one, or the job just before.
 parents = st.lists(
     st.tuples(st.one_of(picks, st.none()), st.sampled_from(OnFailure)),
     min_size=1,
@@ -194,7 +194,7 @@ ordered = st.fixed_dictionaries(
     {"queue": queues, "sequence": st.sampled_from(["s1", "s1", "s2"])},
     optional={"delay_ms": waits, "expires_in": moments, "priority": st.sampled_from([-2, 2])},
 )
-wishes: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special, dependent, ordered)
+specs: st.SearchStrategy[dict[str, Any]] = st.one_of(plain, keyed, timed, special, dependent, ordered)
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         Completed(b"1"),
@@ -212,7 +212,7 @@ outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
         Failed(AttemptError(type="Boom", message=BROKEN)),
     ]
 )
-ends = st.tuples(picks, outcomes, st.lists(wishes, max_size=2))
+ends = st.tuples(picks, outcomes, st.lists(specs, max_size=2))
 wants = st.lists(
     st.builds(
         QueueClaim,
@@ -269,11 +269,11 @@ changes = st.sampled_from(
 )
 
 
-def new_job(wish: dict[str, Any], now: int, ids: Sequence[JobId] = ()) -> NewJob:
-    """The request for a wish, whose times count from now, and whose parents are among these jobs."""
-    fields = {"task": "t", "payload": b"{}", **wish}
+def new_job(spec: dict[str, Any], now: int, ids: Sequence[JobId] = ()) -> NewJob:
+    """The request for a spec, whose times count from now, and whose parents are among these jobs."""
+    fields = {"task": "t", "payload": b"{}", **spec}
     if "parents" in fields:
-        named = [NOBODY, *ids]
+        named = [ABSENT, *ids]
         needs = {
             1 if number is None else named[-1 - number % len(named)]: on_failure
             for number, on_failure in fields.pop("parents")
@@ -468,17 +468,17 @@ class SideBySide(RuleBasedStateMachine):
     # Every example begins with work in all stages: the rules that are left out of it by chance may be those
     # that would bring some.
     @initialize(
-        wished=st.lists(wishes, min_size=2, max_size=5),
+        specified=st.lists(specs, min_size=2, max_size=5),
         settled=st.lists(outcomes, min_size=2, max_size=3),
         kept_ms=st.sampled_from([SECOND, DAY]),
     )
-    def begin(self, wished: list[dict[str, Any]], settled: list[Outcome], kept_ms: int) -> None:
+    def begin(self, specified: list[dict[str, Any]], settled: list[Outcome], kept_ms: int) -> None:
         self._open()
         kept = {"keep_finished_ms": kept_ms, "keep_dead_ms": kept_ms, "archive": True}
         self.both(lambda side: side.store.save_queue(A, kept))
         for outcome in settled:
             self.run_through({"queue": A}, WORKERS[0], outcome)
-        jobs = [new_job(wish, self.now(), self.ids) for wish in [*wished, {"queue": A}, {"queue": B}]]
+        jobs = [new_job(spec, self.now(), self.ids) for spec in [*specified, {"queue": A}, {"queue": B}]]
         self.both(lambda side: side.store.insert(side.jobs(jobs)))
         self._exchange(WORKERS[1], [], [QueueClaim(A, 1), QueueClaim(B, 1)], 2, None)
 
@@ -536,8 +536,8 @@ class SideBySide(RuleBasedStateMachine):
         return self.clock.now_ms()
 
     def pick(self, number: int) -> JobId:
-        """One of the newest jobs, or one that nobody has."""
-        return [NOBODY, *self.ids][-1 - number % (len(self.ids) + 1)]
+        """One of the newest jobs, or an unknown one."""
+        return [ABSENT, *self.ids][-1 - number % (len(self.ids) + 1)]
 
     def picked(self, numbers: Sequence[int]) -> list[JobId]:
         return [self.pick(number) for number in numbers]
@@ -551,46 +551,48 @@ class SideBySide(RuleBasedStateMachine):
         held = (JobState.RUNNING, job.attempt, job.worker)
         return now is not None and (now.state, now.attempt, now.worker) == held
 
-    def endings(self, worker: WorkerId, wished: Sequence[tuple[int, Outcome, list[Any]]]) -> list[Settlement]:
+    def endings(
+        self, worker: WorkerId, specified: Sequence[tuple[int, Outcome, list[Any]]]
+    ) -> list[Settlement]:
         leases = self.leases_of(worker)
         return [
             replace(
                 decide(leases[number % len(leases)], outcome, 0.0),
-                follow_ups=tuple(new_job(wish, self.now(), self.ids) for wish in wishes),
+                follow_ups=tuple(new_job(spec, self.now(), self.ids) for spec in specs),
             )
-            for number, outcome, wishes in wished
+            for number, outcome, specs in specified
             if leases
         ]
 
     # Jobs come and go
 
     @rule(
-        wished=st.lists(wishes, min_size=1, max_size=4),
+        specified=st.lists(specs, min_size=1, max_size=4),
         on_conflict=st.sampled_from(["return", "raise", "ignore"]),
         atomic=st.booleans(),
         create=st.sampled_from([True, True, False]),
     )
     def insert(
-        self, wished: list[dict[str, Any]], on_conflict: OnConflict, atomic: bool, create: bool
+        self, specified: list[dict[str, Any]], on_conflict: OnConflict, atomic: bool, create: bool
     ) -> None:
-        jobs = [new_job(wish, self.now(), self.ids) for wish in wished]
+        jobs = [new_job(spec, self.now(), self.ids) for spec in specified]
         self.both(
             lambda side: side.store.insert(
                 side.jobs(jobs), on_conflict=on_conflict, atomic=atomic, create_queues=create
             )
         )
 
-    @rule(wish=wishes)
-    def insert_one(self, wish: dict[str, Any]) -> None:
-        job = new_job(wish, self.now(), self.ids)
+    @rule(spec=specs)
+    def insert_one(self, spec: dict[str, Any]) -> None:
+        job = new_job(spec, self.now(), self.ids)
         self.both(lambda side: side.store.insert(side.jobs([job])))
 
-    @rule(wish=wishes, worker=workers, outcome=outcomes)
-    def run_through(self, wish: dict[str, Any], worker: WorkerId, outcome: Outcome) -> None:
+    @rule(spec=specs, worker=workers, outcome=outcomes)
+    def run_through(self, spec: dict[str, Any], worker: WorkerId, outcome: Outcome) -> None:
         """What happens to most jobs: it comes, it runs, it ends."""
-        job = new_job(wish, self.now(), self.ids)
+        job = new_job(spec, self.now(), self.ids)
         self.both(lambda side: side.store.insert(side.jobs([job])))
-        self._exchange(worker, [], [QueueClaim(wish["queue"], 1)], 1, None)
+        self._exchange(worker, [], [QueueClaim(spec["queue"], 1)], 1, None)
         if self.held:
             self._exchange(worker, [decide(self.held[-1], outcome, 0.0)], [], 0, None)
 
@@ -599,9 +601,9 @@ class SideBySide(RuleBasedStateMachine):
         self._exchange(worker, [], [QueueClaim(queue, most)], most, None)
 
     @precondition(lambda self: bool(self.held))
-    @rule(worker=workers, wished=st.lists(ends, min_size=1, max_size=3))
-    def settle(self, worker: WorkerId, wished: list[Any]) -> None:
-        self._exchange(worker, self.endings(worker, wished), [], 0, None)
+    @rule(worker=workers, specified=st.lists(ends, min_size=1, max_size=3))
+    def settle(self, worker: WorkerId, specified: list[Any]) -> None:
+        self._exchange(worker, self.endings(worker, specified), [], 0, None)
 
     @precondition(lambda self: bool(self.held))
     @rule(number=picks, outcome=outcomes, again=st.booleans())
@@ -613,7 +615,7 @@ class SideBySide(RuleBasedStateMachine):
 
     @rule(
         worker=workers,
-        wished=st.lists(ends, max_size=2),
+        specified=st.lists(ends, max_size=2),
         wants=wants,
         room=st.sampled_from([0, 1, 2, 10]),
         # One for all claims of a call. A small one lets an engine end a claim early, each at its own place.
@@ -624,7 +626,7 @@ class SideBySide(RuleBasedStateMachine):
     def exchange(
         self,
         worker: WorkerId,
-        wished: list[Any],
+        specified: list[Any],
         wants: list[QueueClaim],
         max_payload: int | None,
         room: int,
@@ -634,12 +636,12 @@ class SideBySide(RuleBasedStateMachine):
         wants = [want._replace(max_payload=max_payload) for want in wants]
         leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
         knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
-        self._exchange(worker, self.endings(worker, wished), wants, room, knows, self.notes(worker, said))
+        self._exchange(worker, self.endings(worker, specified), wants, room, knows, self.notes(worker, said))
 
     @precondition(lambda self: bool(self.held))
     @rule(said=st.lists(sayings, min_size=1, max_size=3))
     def note(self, said: list[Any]) -> None:
-        """Mostly the holder of the lease speaks, and sometimes somebody else."""
+        """Mostly the holder of the lease speaks, and sometimes another worker."""
         notes = self.notes(WORKERS[0], said)
         holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
         self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
@@ -736,7 +738,7 @@ class SideBySide(RuleBasedStateMachine):
     @rule(limit=limits, days=st.sampled_from([0, 1, 8, 31]))
     def prune(self, limit: int, days: int) -> None:
         """Which one goes first of jobs that ended at the same time, and how much besides jobs goes in one
-        call, is the engine's own affair; so the rest goes before anybody looks."""
+        call, is the engine's own affair; so the rest goes before a reader looks."""
         self.clock.advance(ms=days * DAY)
         self.both(lambda side: [side.store.prune(limit), side.store.prune()])
 
@@ -771,7 +773,7 @@ class SideBySide(RuleBasedStateMachine):
         metadata=st.sampled_from([None, {"k": 2}, {"k": None, "m": "x"}]),
         queue=st.one_of(st.none(), queues),
     )
-    def amend(
+    def update(
         self,
         number: int,
         priority: int | None,
@@ -814,10 +816,10 @@ class SideBySide(RuleBasedStateMachine):
     def drop_queue(self, queue: QueueName, force: bool, limit: int) -> None:
         self.both(lambda side: side.store.drop_queue(queue, force=force, limit=limit, actor="ann"))
 
-    # Workers, duties, events
+    # Workers, maintenance tasks, events
 
     @rule(worker=workers, started_in=st.sampled_from([None, 0, -SECOND]), forget=st.booleans())
-    def beat(self, worker: WorkerId, started_in: int | None, forget: bool) -> None:
+    def heartbeat(self, worker: WorkerId, started_in: int | None, forget: bool) -> None:
         started_at = 0 if started_in is None else self.now() + started_in
         state = WorkerState.WORKING if started_at else WorkerState.STARTING
         info = WorkerInfo(

@@ -156,9 +156,9 @@ class Player:
     def _answer(self, fired: list[FireResult]) -> object:
         return [(one.name, one.applied, self._named(one.runs)) for one in fired]
 
-    def _named(self, firings: Any) -> list[Any]:
+    def _named(self, runs: Any) -> list[Any]:
         # The words of a refusal are each engine's own.
-        return [replace(one, job_id=self._name(one.job_id), reason=one.reason[:5]) for one in firings]
+        return [replace(one, job_id=self._name(one.job_id), reason=one.reason[:5]) for one in runs]
 
     def _name(self, job_id: Any) -> Any:
         return None if job_id is None else self._called.setdefault(job_id, f"job {len(self._called)}")

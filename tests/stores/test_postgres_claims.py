@@ -1,4 +1,4 @@
-"""Many at once: no job is given twice, none is lost, nobody waits for a row that somebody holds."""
+"""Many at once: no job is given twice, none is lost, no claim waits for a locked row."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_processes_that_do_everything_at_once_lose_nothing(engine: PostgresEngin
 
 
 @pytest.mark.shows("R-STORE-25", "R-LEASE-03")
-def test_a_job_that_somebody_holds_is_passed_over_and_comes_later(engine: PostgresEngine) -> None:
+def test_a_locked_job_is_passed_over_and_comes_later(engine: PostgresEngine) -> None:
     schema, store = engine.address.schema, engine.store()
     ids = [receipt.id for receipt in store.insert([new_job()] * 3)]
     with raw() as connection:
@@ -117,19 +117,19 @@ def test_a_claim_that_dies_before_its_commit_leaves_the_job_to_others(engine: Po
     store.close()
 
 
-def test_what_was_amended_a_moment_before_the_claim_is_what_runs(engine: PostgresEngine) -> None:
+def test_what_was_updated_a_moment_before_the_claim_is_what_runs(engine: PostgresEngine) -> None:
     schema, store, other = engine.address.schema, engine.store(), engine.store()
     [job_id] = [receipt.id for receipt in store.insert([new_job(metadata={"k": 1})])]
     assert job_id is not None
     with raw() as connection:
-        # The amendment has the job and waits for its queue; the claim passes over it.
+        # The update has the job and waits for its queue; the claim passes over it.
         connection.execute("begin")
         connection.execute(f"lock table {schema}.events in exclusive mode")
-        amended = in_thread(lambda: other.update_job(job_id, JobUpdate(metadata={"k": 2})))
+        updated = in_thread(lambda: other.update_job(job_id, JobUpdate(metadata={"k": 2})))
         wait_for_a_lock(schema)
         assert claim(store) == []
         connection.execute("rollback")
-    assert amended().applied
+    assert updated().applied
 
     [job] = claim(store)
 
@@ -145,9 +145,9 @@ def test_a_cancel_and_a_claim_of_one_job_agree(engine: PostgresEngine) -> None:
         job_id = JobId(receipt.id or "")
         cancelled = in_thread(lambda: other.cancel([job_id]))  # noqa: B023 - it ends in this very round
         jobs = claim(store)
-        [verdict] = cancelled()
+        [result] = cancelled()
 
-        assert verdict.applied
+        assert result.applied
         answer = store.settle_and_claim(WORKER)
         # Cancelled before it started, or told to stop while it runs.
         assert [cancel.job_id for cancel in answer.cancels] == [job.id for job in jobs]
@@ -164,7 +164,7 @@ def test_two_who_lock_several_jobs_in_other_orders_both_end(engine: PostgresEngi
     one = in_thread(lambda: store.cancel(ids))
     two = in_thread(lambda: other.cancel(list(reversed(ids))))
 
-    assert sum(verdict.applied for verdict in [*one(), *two()]) == 30
+    assert sum(result.applied for result in [*one(), *two()]) == 30
     assert problems(engine) == ()
     store.close()
     other.close()
@@ -243,7 +243,7 @@ def test_counts_are_folded_once_however_many_fold_them(engine: PostgresEngine) -
         handle.close()
 
 
-def test_claims_of_a_staggered_queue_wait_for_nobody_between_two_turns(
+def test_claims_of_a_staggered_queue_wait_for_no_claim_between_two_ticks(
     engine: PostgresEngine, clock: ManualClock
 ) -> None:
     store = engine.store()

@@ -123,7 +123,7 @@ def test_a_server_that_is_read_only_is_one_to_come_back_to(
             connection.execute("select pg_reload_conf()")
             probe(lambda: newcomers_are_read_only("off"), "the server is as it was")
 
-    # Nobody has ended a connection this time: it was let go of, since another server may be the primary.
+    # No server has ended a connection this time: it was let go of, since another server may be the primary.
     assert store.insert([new_job()])[0].is_new
     store.close()
 
@@ -134,7 +134,7 @@ def newcomers_are_read_only(said: str) -> bool:
         return connection.execute("show default_transaction_read_only").fetchone() == (said,)
 
 
-def test_a_lock_that_somebody_holds_is_not_waited_for_without_end(engine: PostgresEngine) -> None:
+def test_a_lock_that_another_session_holds_is_not_waited_for_without_end(engine: PostgresEngine) -> None:
     store = engine.store()
     store.save_queue(QueueName("default"), {"max_length": 10})
     with raw() as connection:
@@ -160,7 +160,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     session.execute("set deadlock_timeout = '3s'; set lock_timeout = '60s'", prepare=False)
     with raw() as connection:
         connection.execute("begin")
-        # Ours settles the first and waits for us with the second one's key; then we want the first. Nobody
+        # Ours settles the first and waits for us with the second one's key; then we want the first. No call
         # changes a key while its job lives, so it is only locked here.
         connection.execute(f"select 1 from {schema}.job_keys where key = %s for update", [keys[second]])
         answer = in_thread(lambda: store.settle_and_claim(WORKER, [complete(one), complete(two)]))
@@ -185,7 +185,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
 @pytest.mark.parametrize(
     ("url", "kind", "said"),
     [
-        ("postgresql://nobody-known@127.0.0.1:{port}/postgres", StoreUnusable, "does not know this user"),
+        ("postgresql://unknown-user@127.0.0.1:{port}/postgres", StoreUnusable, "does not know this user"),
         ("postgresql://postgres@127.0.0.1:{port}/nowhere", StoreUnusable, "create it first"),
         ("postgresql://postgres@127.0.0.1:1/postgres", StoreUnavailable, "cannot be reached"),
         ("postgresql://postgres@no-such-host.invalid/postgres", StoreUnavailable, "cannot be reached"),
@@ -216,7 +216,7 @@ def test_an_address_that_leads_nowhere_says_so_without_its_password(
 )
 def test_options_that_make_no_sense_are_refused_before_anything_is_opened(options: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as refused:
-        open_engine(f"postgresql://somebody:secret@host/jobs?{options}")
+        open_engine(f"postgresql://user:secret@host/jobs?{options}")
 
     assert "secret" not in str(refused.value)
 

@@ -69,7 +69,7 @@ def claimed(store: PostgresStore, n: int = 1) -> list[JobId]:
 
 @contextmanager
 def transaction() -> Iterator[psycopg.Connection[Any]]:
-    """A transaction of somebody else, left open."""
+    """A transaction of another session, left open."""
     connection = psycopg.connect(server().url())
     try:
         yield connection
@@ -143,7 +143,7 @@ def test_a_job_that_was_promoted_is_seen_by_cursors_beyond_it(
 
 
 @pytest.mark.usefixtures("only_arrivals")
-def test_a_job_that_was_amended_is_seen_by_cursors_beyond_it(
+def test_a_job_that_was_updated_is_seen_by_cursors_beyond_it(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine
 ) -> None:
     [first] = put(other, priority=90)
@@ -206,7 +206,7 @@ def test_a_follow_up_is_seen_by_cursors_beyond_it(store: PostgresStore, other: P
 
 
 @pytest.mark.usefixtures("only_arrivals")
-def test_a_job_behind_a_gate_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
+def test_a_job_in_a_lane_is_seen_by_cursors_beyond_it(store: PostgresStore, other: PostgresStore) -> None:
     [held] = put(other, task="u", priority=90)
     go_past(store, QueueClaim(DEFAULT, 5, None, frozenset(["task:t"])))
 
@@ -234,7 +234,7 @@ def go_past(store: PostgresStore, want: QueueClaim | None = None) -> None:
 
 
 def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:
-    """While somebody else has this job in hand."""
+    """While another transaction has locked this job."""
     with transaction() as connection:
         connection.execute(f"select * from {engine.address.schema}.ready where id = %s for update", [job_id])
         work()
@@ -331,7 +331,7 @@ def test_an_arrival_that_another_class_goes_before_is_not_forgotten(
     [urgent] = put(other, priority=50)
     [old] = put(other, priority=100)
 
-    # From behind a gate, from the order of the arrivals, and all the others.
+    # From a lane, from the order of the arrivals, and all the others.
     assert [claimed(store) for _ in range(3)] == [[old], [held], [urgent]]
     assert len(claimed(store, 10)) == 5
 
@@ -371,7 +371,7 @@ def test_workers_with_cursors_of_their_own_find_every_overtaker_once(engine: Pos
 
 
 @pytest.mark.usefixtures("only_arrivals")
-@pytest.mark.parametrize("known", [None, ()], ids=["short way", "long way"])
+@pytest.mark.parametrize("known", [None, ()], ids=["fast path", "slow path"])
 def test_arrivals_that_others_have_in_hand_are_passed_over_and_asked_for_again(
     store: PostgresStore, other: PostgresStore, engine: PostgresEngine, known: tuple[()] | None
 ) -> None:
@@ -425,7 +425,7 @@ def test_a_claim_that_is_undone_does_not_move_the_cursor(
     with monkeypatch.context() as patch:
         patch.setattr(Transaction, "flush_counts", fail)
         with pytest.raises(RuntimeError):
-            # Whoever asks what it holds goes the long way; the short one cannot be undone.
+            # A call that asks what it holds takes the slow path; the fast one cannot be undone.
             store.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT, 1)], room=1, known=[])
 
     assert claimed(store, 3) == ids

@@ -1,4 +1,4 @@
-"""What should never be is found and said, and stops nobody else; and what the tables themselves forbid."""
+"""What should never be is found and said, and stops no other job; and what the tables themselves forbid."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_rows_that_do_not_agree_are_named(
     assert [problem for problem in problems(engine) if said in problem]
 
 
-def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
+def test_options_that_cannot_be_read_are_shown_as_such_and_stop_no_worker(
     store: PostgresStore, engine: PostgresEngine
 ) -> None:
     spoiled = put(store, tags=("a",), metadata={"k": 1})
@@ -98,7 +98,7 @@ def test_options_that_cannot_be_read_are_shown_as_such_and_stop_nobody(
 
 @pytest.mark.shows("R-SER-20")
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"text": "\xff"}'])
-def test_damaged_notes_and_words_of_workers_are_shown_and_hide_nothing(
+def test_damaged_progress_and_words_of_workers_are_shown_and_hide_nothing(
     store: PostgresStore, engine: PostgresEngine, body: bytes
 ) -> None:
     job_id = put(store)

@@ -65,7 +65,7 @@ def finish(store: PostgresStore, jobs: int) -> None:
     store.settle_and_claim(WORKER, [complete(job) for job in claim(store, jobs)])
 
 
-def test_a_new_store_has_today_and_tomorrow_before_anybody_ends_a_job(postgres: object) -> None:
+def test_a_new_store_has_today_and_tomorrow_before_a_worker_ends_a_job(postgres: object) -> None:
     engine = open_engine(new_url())
     assert isinstance(engine, PostgresEngine)
     engine.store().close()
@@ -82,7 +82,7 @@ def test_a_day_that_has_begun_in_the_default_partition_is_not_made(
 ) -> None:
     finish(store, 1)
 
-    # To try would be an error in the server's log each time, with everybody waiting for the lock.
+    # To try would be an error in the server's log each time, with all sessions waiting for the lock.
     assert [name_of(day) for day in store._write(missing_days)] == [
         f"finished_202701{day}" for day in range(16, 23)
     ]
@@ -142,7 +142,7 @@ def test_a_day_of_which_the_default_has_jobs_stays_there(
 
 
 @pytest.mark.shows("R-EXT-06", "R-STORE-31")
-def test_a_day_that_nobody_keeps_is_dropped_with_all_that_is_left_of_it(
+def test_a_day_that_no_session_keeps_is_dropped_with_all_that_is_left_of_it(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     store.prune()
@@ -195,7 +195,7 @@ def test_a_queue_that_wants_its_jobs_one_by_one_keeps_the_days(
     assert rows_of(engine, "finished_20270115") == 3
 
 
-def test_a_day_that_somebody_reads_is_dropped_the_next_time(
+def test_a_day_that_a_session_reads_is_dropped_the_next_time(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     store.prune()
@@ -211,7 +211,7 @@ def test_a_day_that_somebody_reads_is_dropped_the_next_time(
     assert store.prune(limit=2) == 3
 
 
-def test_whoever_reads_is_not_held_up_while_a_day_is_gone_through(
+def test_a_reader_is_not_held_up_while_a_day_is_gone_through(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock
 ) -> None:
     store.prune()
@@ -239,7 +239,7 @@ def dropped(store: PostgresStore, schema: str, day: str) -> int:
             return store._write(lambda tx: drop_day(tx, schema, day), defines=True)
 
 
-def test_whoever_reads_while_a_day_is_about_to_go_does_not_keep_it(
+def test_a_reader_of_a_day_that_is_about_to_go_does_not_keep_it(
     engine: PostgresEngine, store: PostgresStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.prune()

@@ -1,4 +1,4 @@
-"""Edges while somebody else has their jobs in hand."""
+"""Edges while another transaction has locked their jobs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_parent_that_changes_while_its_child_is_inserted_knows_of_it(
 def test_a_revival_before_its_death_was_heard_of_is_heard_of_after_it(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has ended the parent dies before it works on the list; somebody revives it before anybody else
+    """Who has ended the parent dies before it works on the list; an operator revives it before another worker
     does."""
     [parent] = put(store, new_job())
     [child] = put(store, new_job(depends_on=dependencies_of([parent], OnFailure.HOLD)))
@@ -124,11 +124,11 @@ def test_who_deletes_a_blocked_job_waits_for_its_edges_before_it_takes_the_job(
         releasing.execute(f"select 1 from {schema}.blocked for update nowait")
 
         releasing.commit()
-    assert [verdict.applied for verdict in deleting()] == [True]
+    assert [result.applied for result in deleting()] == [True]
     assert states(engine, parent, child) == [JobState.PENDING, None]
 
 
-def test_a_claim_under_limits_waits_for_nobody_who_holds_a_job_that_it_puts_aside(
+def test_a_claim_under_limits_waits_for_no_session_that_holds_a_job_that_it_parks(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     store.save_limit(Limit(scope="task:t", concurrency=1))
@@ -445,7 +445,7 @@ def test_a_child_that_is_deleted_and_brought_again_while_its_parent_ends_waits_f
     others.close()
 
 
-def test_a_number_of_edges_that_is_too_low_holds_nobody_else_up(
+def test_a_number_of_edges_that_is_too_low_delays_no_other_job(
     engine: PostgresEngine, store: PostgresStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     *_, child = put(store, new_job(), new_job(), new_job(depends_on=dependencies_of([1, 2])))
@@ -460,7 +460,7 @@ def test_a_number_of_edges_that_is_too_low_holds_nobody_else_up(
     assert f"job {child} was blocked by 1 edges too few" in caplog.text
 
 
-def test_the_id_of_a_parent_at_which_nobody_has_looked_is_not_taken_for_it(
+def test_the_id_of_a_parent_that_is_not_checked_yet_is_not_taken_for_it(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     parent = JobId("parent")
@@ -493,9 +493,9 @@ def test_a_job_that_is_revived_while_it_is_cancelled_with_its_dependants_is_canc
 
     with monkeypatch.context() as patched:
         patched.setattr("forebay.stores.postgres.store.lock_failed", hold_late)
-        [verdict] = store.cancel([parent], dependants=True)
+        [result] = store.cancel([parent], dependants=True)
 
-    assert verdict.applied
+    assert result.applied
     assert states(engine, parent, child) == [JobState.CANCELLED] * 2
     others.close()
 
@@ -512,10 +512,10 @@ RELEASES = {
 }
 
 
-def amend_while_released(
+def update_while_released(
     tx: Transaction, child: JobId, queue: QueueName, promoting: PostgresStore
 ) -> Callable[[], object]:
-    """Amend a job, and go on when somebody who releases it waits for that."""
+    """Update a job, and go on when a transaction that releases it waits for that."""
     assert update_job(tx, child, JobUpdate(queue=queue, priority=9), "").applied
     released = in_thread(promoting.promote)
     wait_for_a_lock(promoting._address.schema)
@@ -525,11 +525,11 @@ def amend_while_released(
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")
 @pytest.mark.parametrize("queue", ["default", "mail"])
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_belongs_now(
+def test_a_job_that_is_updated_while_its_release_waits_for_it_stands_where_it_belongs_now(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, release: str, queue: str
 ) -> None:
     first, second, ending = RELEASES[release]
-    amending, promoting = engine.store(), engine.store()
+    updating, promoting = engine.store(), engine.store()
     _, child = put(store, first, second)
     [parent] = claim(store)
     [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
@@ -537,19 +537,19 @@ def test_a_job_that_is_amended_while_its_release_waits_for_it_stands_where_it_be
         patched.setattr(PostgresStore, "_propagate", lambda _: 0)
         store.settle_and_claim(WORKER, [ending(parent)])
 
-    amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
+    updating._write(lambda tx: update_while_released(tx, child, QueueName(queue), promoting))()
 
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
-    amending.close()
+    updating.close()
     promoting.close()
 
 
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")
 @pytest.mark.parametrize("queue", ["default", "mail"])
-def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_stands_where_it_belongs_now(
+def test_one_of_many_children_that_is_updated_while_its_release_waits_for_it_stands_where_it_belongs_now(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, queue: str
 ) -> None:
-    amending, promoting = engine.store(), engine.store()
+    updating, promoting = engine.store(), engine.store()
     put(
         store,
         new_job(),
@@ -565,17 +565,17 @@ def test_one_of_many_children_that_is_amended_while_its_release_waits_for_it_sta
     assert child
     assert left == PROPAGATION_BATCH  # these are released by one statement
 
-    amending._write(lambda tx: amend_while_released(tx, child, QueueName(queue), promoting))()
+    updating._write(lambda tx: update_while_released(tx, child, QueueName(queue), promoting))()
 
     assert blocked(engine) == [(None, 0)]
     assert [job.id for job in claim(promoting, 2, queue=QueueName(queue))] == [child, rival]
-    amending.close()
+    updating.close()
     promoting.close()
 
 
 @pytest.mark.shows("R-DEP-11")
 @pytest.mark.parametrize("odd", [0, 7])
-def test_children_that_stand_alike_are_released_lot_by_lot_to_the_last(
+def test_children_that_stand_alike_are_released_batch_by_batch_to_the_last(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, odd: int
 ) -> None:
     monkeypatch.setattr(dependency_propagation, "IDENTICAL_AT_ONCE", PROPAGATION_BATCH)
@@ -605,7 +605,7 @@ def blocked(engine: PostgresEngine) -> list[tuple[JobId | None, int]]:
 
 @pytest.mark.shows("R-PRI-10", "R-DEP-11")
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_job_that_is_released_while_its_amendment_waits_for_it_is_amended_where_it_is_then(
+def test_a_job_that_is_released_while_its_update_waits_for_it_is_updated_where_it_is_then(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, release: str
 ) -> None:
     is_locked = Event()
@@ -623,15 +623,15 @@ def test_a_job_that_is_released_while_its_amendment_waits_for_it_is_amended_wher
     schema = engine.address.schema
     with raw() as held:
         held.autocommit = False
-        # Who releases has the blocked row when it comes to this one, and who amends tries that row again.
+        # Who releases has the blocked row when it comes to this one, and the updater tries that row again.
         held.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
         ended = in_thread(lambda: store.settle_and_claim(WORKER, [ending(parent)]))
         wait_for_a_lock(schema)
-        amended = in_thread(lambda: others.update_job(child, JobUpdate(priority=9)))
+        updated = in_thread(lambda: others.update_job(child, JobUpdate(priority=9)))
         assert is_locked.wait(60)
         held.commit()
     ended()
 
-    assert amended().state is JobState.PENDING
+    assert updated().state is JobState.PENDING
     assert [job.id for job in claim(store, 2)] == [child, rival]
     others.close()

@@ -98,7 +98,7 @@ def test_an_insert_whose_answer_is_lost_is_not_made_again_behind_the_callers_bac
     assert pending(engine) == jobs
 
 
-def test_an_exchange_whose_answer_is_lost_is_repeated_and_its_jobs_are_adopted(
+def test_a_settle_and_claim_whose_answer_is_lost_is_repeated_and_its_jobs_are_recovered(
     relay: Relay, store: Store
 ) -> None:
     store.insert([new_job()] * 3)
@@ -127,7 +127,7 @@ def pending(engine: PostgresEngine) -> int:
 
 @contextmanager
 def said(engine: PostgresEngine, code: str) -> Iterator[None]:
-    """Whoever inserts a job is told this instead."""
+    """An insert of a job is told this instead."""
     schema = engine.address.schema
     with raw() as connection:
         connection.execute(
@@ -204,11 +204,11 @@ def test_an_insert_whose_commit_fails_raises_an_error_of_ours_and_stores_nothing
 
 @pytest.mark.parametrize("has_dependants", [False, True])
 @pytest.mark.parametrize("limits", [(), (Limit(scope="global", concurrency=5),)])
-def test_an_exchange_whose_commit_fails_raises_an_error_of_ours_and_changes_nothing(
+def test_a_settle_and_claim_whose_commit_fails_raises_an_error_of_ours_and_changes_nothing(
     engine: PostgresEngine, limits: tuple[Limit, ...], has_dependants: bool
 ) -> None:
-    """Without limits the exchange is one statement, or two where a job with dependants has ended before; with
-    limits it is a pipeline of three."""
+    """Without limits the settle-and-claim is one statement, or two where a job with dependants has ended
+    before; with limits it is a pipeline of three."""
     store = engine.store()
     for limit in limits:
         store.save_limit(limit)
@@ -274,7 +274,7 @@ def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_be
 
 
 @pytest.mark.parametrize(("code", "kind"), [("22000", StoreUnavailable), ("55P03", StoreUnavailable)])
-def test_an_exchange_that_fails_in_its_second_queue_is_in_doubt(
+def test_a_settle_and_claim_that_fails_in_its_second_queue_is_in_doubt(
     engine: PostgresEngine, code: str, kind: type[StoreError]
 ) -> None:
     """The first queue was claimed from by the fast path, in a transaction of its own."""
@@ -398,10 +398,10 @@ def test_a_server_without_a_connection_left_says_so_and_has_one_again(small_serv
     store.close()
 
 
-# ------------------------------------------------------------------ settings of somebody else
+# ------------------------------------------------------------------ settings of the user
 
 
-def test_options_in_the_address_count_beside_ours(engine: PostgresEngine) -> None:
+def test_options_in_the_address_count_next_to_ours(engine: PostgresEngine) -> None:
     url = f"{server().url()}?schema={engine.address.schema}&options=-c%20synchronous_commit%3Dlocal"
     opened = open_engine(url)
     assert isinstance(opened, PostgresEngine)

@@ -1,8 +1,8 @@
 """Each statement that writes under a lease, by itself: with one part of the fence wrong it touches no row.
 
-Through the seam most of these guards stand behind another one, because the engine has locked the lease and
-looked at it in the same transaction. They are kept all the same: whoever changes the order of the looks must
-not lose them.
+Through the store contract most of these guards stand behind another one, because the engine has locked the
+lease and looked at it in the same transaction. They are kept all the same: a change of the order of the looks
+must not lose them.
 """
 
 from __future__ import annotations

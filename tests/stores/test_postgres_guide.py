@@ -22,7 +22,7 @@ PAGE = "guide/postgresql.md"
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[Postgres]:
-    """A server whose roles and databases are nobody else's."""
+    """A server whose roles and databases no other test uses."""
     started = Postgres(shared_buffers="16MB")
     yield started
     started.close()

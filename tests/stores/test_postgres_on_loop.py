@@ -1,4 +1,4 @@
-"""Blocking work beside an event loop is called off with whoever waits for it."""
+"""Blocking work beside an event loop is called off with the coroutine that waits for it."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ def ended(job: Job, *follow_ups: NewJob) -> Settlement:
     return decide(job, Completed(follow_ups=follow_ups), 0.0)
 
 
-def told(verdicts: list[ActionResult]) -> list[tuple[bool, bool]]:
-    return [(verdict.applied, verdict.is_busy) for verdict in verdicts]
+def told(results: list[ActionResult]) -> list[tuple[bool, bool]]:
+    return [(result.applied, result.is_busy) for result in results]
 
 
 # Keys and ids
@@ -100,7 +100,7 @@ def test_a_key_of_an_open_transaction_is_refused_as_busy_and_is_there_for_the_ne
     assert (other.is_new, known.is_new, known.id, new.is_new) == (True, False, theirs.id, True)
 
 
-def test_a_key_that_a_stored_job_holds_is_answered_whoever_else_wants_it(
+def test_a_key_that_a_stored_job_holds_is_answered_whichever_transaction_wants_it(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     holder = put(store, unique_key="daily")
@@ -295,14 +295,14 @@ def test_a_batch_of_operators_leaves_out_the_job_that_an_open_transaction_comple
         engine.complete_tx(caller, WORKER, complete(job))
         cancelled = store.cancel(ids[:3])
         forced = store.cancel([job.id], force=True)
-        amended = store.update_job(job.id, JobUpdate(priority=7))
+        updated = store.update_job(job.id, JobUpdate(priority=7))
         deleted = store.delete([job.id, *ids[3:]])
         with pytest.raises(StoreBusy, match=f"job {job.id}"):
-            amended.check()
+            updated.check()
         caller.commit()
 
     assert told(cancelled) == [(False, True), (True, False), (True, False)]
-    assert (told(forced), told([amended])) == ([(False, True)], [(False, True)])
+    assert (told(forced), told([updated])) == ([(False, True)], [(False, True)])
     assert told(deleted) == [(False, True), (True, False), (True, False)]
     assert look(reader, job.id).state == "completed"
 
@@ -323,10 +323,10 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
     table = {"pending": "ready", "scheduled": "delayed", "blocked": "blocked"}[state]
     with open_caller() as caller:
         caller.execute(f"select 1 from {engine.address.schema}.{table} where id = '{held}' for update")
-        verdicts = store.cancel([held, free])
+        results = store.cancel([held, free])
     again = store.cancel([held])
 
-    assert (told(verdicts), told(again)) == ([(False, True), (True, False)], [(True, False)])
+    assert (told(results), told(again)) == ([(False, True), (True, False)], [(True, False)])
 
 
 def test_a_row_that_is_held_for_a_moment_is_tried_again(
@@ -342,9 +342,9 @@ def test_a_row_that_is_held_for_a_moment_is_tried_again(
             caller.rollback()
 
         monkeypatch.setattr("forebay.stores.postgres.row_locks.sleep", let_go)
-        verdicts = store.cancel([job_id])
+        results = store.cancel([job_id])
 
-    assert (told(verdicts), len(pauses)) == ([(True, False)], 1)
+    assert (told(results), len(pauses)) == ([(True, False)], 1)
 
 
 def test_a_job_whose_key_is_busy_is_neither_revived_nor_moved_and_the_others_are(
@@ -385,7 +385,7 @@ def test_a_child_of_a_job_that_an_open_transaction_completes_is_busy(
     assert new.state == "pending"
 
 
-def test_duties_wait_for_no_open_transaction(
+def test_maintenance_tasks_wait_for_no_open_transaction(
     engine: PostgresEngine, store: PostgresStore, reader: PostgresReader, clock: ManualClock
 ) -> None:
     """A child of a caller's transaction whose parent another open one completes waits on the list; what else
@@ -458,7 +458,7 @@ def insert_children(
 def test_a_lock_that_is_waited_for_in_vain_names_its_row_and_has_changed_nothing(
     engine: PostgresEngine, store: PostgresStore, reader: PostgresReader
 ) -> None:
-    """What a program of an earlier release has taken, or anybody else, has no lock of its number."""
+    """What a program of an earlier release has taken, or another program, has no lock of its number."""
     with raw() as other, other.transaction():
         schema = engine.address.schema
         other.execute(

@@ -50,9 +50,7 @@ def test_a_session_is_left_as_it_was_found(engine: PostgresEngine) -> None:
 
 
 @pytest.mark.parametrize("ignores_options", [False, True])
-def test_a_pooler_that_nobody_has_named_is_named_by_the_error(
-    engine: PostgresEngine, ignores_options: bool
-) -> None:
+def test_an_unnamed_pooler_is_named_by_the_error(engine: PostgresEngine, ignores_options: bool) -> None:
     pooler = Pooler(server().port, sessions=2, ignores_options=ignores_options)
     unnamed = PostgresEngine(msgspec.structs.replace(engine.address, dsn=pooler.url, pooled=False))
 
@@ -70,14 +68,14 @@ def use(engine: PostgresEngine) -> None:
         store.close()
 
 
-def test_nobody_listens_behind_a_pooler(engine: PostgresEngine) -> None:
-    poked: list[int] = []
+def test_no_listener_runs_behind_a_pooler(engine: PostgresEngine) -> None:
+    notified: list[int] = []
     wakeups = engine.wakeups()
 
-    wakeups.start(lambda: poked.append(1))
+    wakeups.start(lambda: notified.append(1))
     wakeups.close()
 
-    assert poked == []
+    assert notified == []
 
 
 def test_a_pooler_is_named_in_the_address() -> None:

@@ -1,4 +1,4 @@
-"""A replica serves whoever only looks, and says so to whoever wants to write."""
+"""A replica serves readers, and says so to writers."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ from tests.stores.sqlite_support import DEADLINE, in_thread, probe
 from tests.stores.support import WORKER, claim, new_job
 
 
-class Poked:
-    """Counts pokes, and waits for them."""
+class WakeupCount:
+    """Counts wake-ups, and waits for them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -39,14 +39,14 @@ class Poked:
 
 
 @contextmanager
-def listening(engine: PostgresEngine) -> Iterator[Poked]:
-    """A listener that is there: the poke that says so has been heard."""
-    poked = Poked()
+def listening(engine: PostgresEngine) -> Iterator[WakeupCount]:
+    """A listener that is there: the wake-up that says so has been heard."""
+    notified = WakeupCount()
     listener = engine.wakeups()
-    listener.start(poked)
+    listener.start(notified)
     try:
-        assert poked.wait()
-        yield poked
+        assert notified.wait()
+        yield notified
     finally:
         listener.close()
 
@@ -62,7 +62,7 @@ create constraint trigger refuse after insert on {schema}.jobs
 
 @contextmanager
 def heard(engine: PostgresEngine) -> Iterator[Callable[[], int]]:
-    """Somebody else who listens; tells how many words have come since it was last asked."""
+    """Another listener; tells how many notifications have come since it was last asked."""
     with raw() as connection:
         connection.execute(f'listen "{engine.address.channel}"')
 
@@ -78,7 +78,7 @@ def engine(clock: ManualClock, postgres: object) -> PostgresEngine:
     return make_engine(clock)
 
 
-def test_a_new_job_pokes_every_listener(engine: PostgresEngine) -> None:
+def test_a_new_job_notifies_every_listener(engine: PostgresEngine) -> None:
     store = engine.store()
     with listening(engine) as one, listening(engine) as other:
         store.insert([new_job()])
@@ -88,96 +88,96 @@ def test_a_new_job_pokes_every_listener(engine: PostgresEngine) -> None:
     store.close()
 
 
-def test_whatever_is_worth_a_look_pokes(engine: PostgresEngine) -> None:
+def test_whatever_is_worth_a_look_notifies(engine: PostgresEngine) -> None:
     store = engine.store()
     store.insert([new_job()] * 2)
     [job, other] = claim(store, 2)
     store.heartbeat(WorkerInfo(id=WORKER))
-    with listening(engine) as poked:
+    with listening(engine) as notified:
         store.settle_and_claim(WORKER, [decide(job, Interrupted(), 0.0)])
-        assert poked.wait()
+        assert notified.wait()
         store.cancel([other.id])
-        assert poked.wait()
+        assert notified.wait()
         store.save_queue(QueueName("default"), {"weight": 2})
-        assert poked.wait()
+        assert notified.wait()
         store.send_command(CommandKind.PAUSE)
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
 
 @pytest.mark.shows("R-STORE-30")
-def test_a_poke_comes_with_the_commit_and_not_before(engine: PostgresEngine) -> None:
+def test_a_wakeup_comes_with_the_commit_and_not_before(engine: PostgresEngine) -> None:
     store, other = engine.store(), engine.store()
     store.save_queue(QueueName("default"), {"max_length": 10})
-    with listening(engine) as poked, raw() as connection:
+    with listening(engine) as notified, raw() as connection:
         connection.execute("begin")
         connection.execute(f"select * from {engine.address.schema}.queues for update")
         inserted = in_thread(lambda: store.insert([new_job()]))
         # The last look of a worker before it goes to sleep.
         assert claim(other) == []
-        before = poked.count
+        before = notified.count
         connection.execute("commit")
         inserted()
 
-        assert poked.wait()
+        assert notified.wait()
         assert before == 1  # the one that said it is listening
         assert len(claim(other)) == 1
     store.close()
     other.close()
 
 
-def test_a_listener_whose_connection_was_lost_pokes_when_it_is_back(engine: PostgresEngine) -> None:
-    with listening(engine) as poked:
+def test_a_listener_whose_connection_was_lost_notifies_when_it_is_back(engine: PostgresEngine) -> None:
+    with listening(engine) as notified:
         assert end_connections() >= 1
 
-        assert poked.wait()
+        assert notified.wait()
         store = engine.store()
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
         store.close()
 
 
-def test_what_comes_while_a_listener_asks_whether_anybody_is_there_is_heard(
+def test_what_comes_while_a_listener_connects_is_heard(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups, "CHECK_SECONDS", 0.0)
 
-    with listening(engine) as poked, raw() as connection:
+    with listening(engine) as notified, raw() as connection:
         for _ in range(10):
             connection.execute("select pg_notify(%s, '')", [engine.address.channel])
 
-            assert poked.wait()
+            assert notified.wait()
 
 
 def test_a_listener_comes_when_the_server_does(engine: PostgresEngine) -> None:
-    poked = Poked()
+    notified = WakeupCount()
     listener = PostgresEngine(PostgresAddress(dsn="postgresql://postgres@127.0.0.1:1/postgres")).wakeups()
 
-    listener.start(poked)
+    listener.start(notified)
     listener.close()
 
-    assert poked.count == 0
+    assert notified.count == 0
 
 
 def test_closing_twice_or_before_the_start_is_fine(engine: PostgresEngine) -> None:
-    poked = Poked()
+    notified = WakeupCount()
     never = engine.wakeups()
     never.close()
     never.close()
-    never.start(poked)
+    never.start(notified)
 
     with listening(engine):
         pass
 
-    assert poked.count == 0
+    assert notified.count == 0
     listener = engine.wakeups()
-    listener.start(poked)
-    listener.start(poked)
+    listener.start(notified)
+    listener.start(notified)
     listener.close()
     listener.close()
 
 
-def test_a_poke_may_close_its_own_listener(engine: PostgresEngine) -> None:
+def test_a_wakeup_may_close_its_own_listener(engine: PostgresEngine) -> None:
     listener = engine.wakeups()
     closed = threading.Event()
 
@@ -194,13 +194,13 @@ def test_a_poke_may_close_its_own_listener(engine: PostgresEngine) -> None:
 def test_stores_of_one_database_do_not_wake_each_other(engine: PostgresEngine, clock: ManualClock) -> None:
     other = make_engine(clock)
     store, others = engine.store(), other.store()
-    with listening(engine) as poked, listening(other) as others_poked:
+    with listening(engine) as notified, listening(other) as others_notified:
         others.insert([new_job()])
-        assert others_poked.wait()
+        assert others_notified.wait()
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
 
-        assert poked.count == 2  # that it listens, and its own job
+        assert notified.count == 2  # that it listens, and its own job
     store.close()
     others.close()
 
@@ -236,7 +236,7 @@ def test_each_producer_tells(engine: PostgresEngine, monkeypatch: pytest.MonkeyP
         store.close()
 
 
-def test_a_commit_that_comes_when_nobody_looks_any_more_is_told_after_all(
+def test_a_commit_that_comes_when_no_reader_looks_any_more_is_told_after_all(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
@@ -288,12 +288,12 @@ def test_where_notify_is_off_nothing_is_sent(clock: ManualClock, postgres: objec
     quiet = make_engine(clock, notifies=False)
     loud = PostgresEngine(PostgresAddress(dsn=server().url(), schema=quiet.address.schema))
     silent, talking = quiet.store(), loud.store()
-    with listening(loud) as poked:
+    with listening(loud) as notified:
         silent.insert([new_job()])
         talking.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
 
-        assert poked.count == 2
+        assert notified.count == 2
     silent.close()
     talking.close()
 

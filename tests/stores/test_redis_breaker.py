@@ -1,4 +1,4 @@
-"""The circuit breaker of the Redis engine, and how long anybody waits for a server that says nothing."""
+"""The circuit breaker of the Redis engine, and how long a call waits for a server that says nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_after_five_failures_one_attempt_is_made_in_each_pause(breaker: ConnectB
     assert [attempt(breaker) for _ in range(3)] == [True] * 3
 
 
-def test_a_server_that_lets_everybody_wait_is_asked_less_often(breaker: ConnectBreaker, time: Time) -> None:
+def test_a_server_that_lets_all_calls_wait_is_asked_less_often(breaker: ConnectBreaker, time: Time) -> None:
     def wait_in_vain() -> None:
         with breaker.attempt():
             time.now += 5
@@ -95,7 +95,7 @@ def test_a_success_and_a_refused_password_begin_the_count_anew(breaker: ConnectB
     assert all(attempt(breaker, answer) for answer in answers)
 
 
-def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: ConnectBreaker, time: Time) -> None:
+def test_no_call_waits_for_an_attempt_of_another_call(breaker: ConnectBreaker, time: Time) -> None:
     for _ in range(FAILURES):
         attempt(breaker, DOWN)
     time.now += SHORTEST_PAUSE_SECONDS
@@ -105,7 +105,7 @@ def test_nobody_waits_for_an_attempt_of_somebody_else(breaker: ConnectBreaker, t
     assert attempt(breaker)
 
 
-def test_whoever_has_reached_the_server_lets_in_those_who_are_held_back(
+def test_a_call_that_has_reached_the_server_lets_in_the_calls_that_are_held_back(
     breaker: ConnectBreaker, time: Time
 ) -> None:
     for _ in range(FAILURES):
@@ -181,18 +181,18 @@ def test_a_store_works_at_once_when_its_listener_says_that_the_server_is_back(
     slow = {"key-load-delay": "20000", "loading-process-events-interval-bytes": "1024"}
     server = RedisServer(appendonly="yes", **slow)
     engine = open_engine(server.url())
-    poked = Event()
+    notified = Event()
     try:
         with closing(engine.store()) as store, closing(engine.wakeups()) as wakeups:
             store.insert([new_job()] * 10)
             server.stop()
             words = refused(lambda: store.insert([new_job()]), FAILURES + 2)
-            wakeups.start(poked.set)
+            wakeups.start(notified.set)
 
             server.start()
 
             assert "attempts to connect have failed" in words
-            assert poked.wait(120)
+            assert notified.wait(120)
             store.insert([new_job()])
     finally:
         server.close()
@@ -208,7 +208,7 @@ def is_accepted(call: Callable[..., object]) -> bool:
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """The port of a server that lets everybody in and says nothing."""
+    """The port of a server that lets all connections in and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 

@@ -80,7 +80,7 @@ def settled_when_possible(store: Store, job: Job) -> SettleAndClaimResult:
 
 
 @pytest.mark.shows("R-STORE-48", "R-STORE-51")
-def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
+def test_when_a_replica_takes_over_the_holder_settles_and_no_other_worker() -> None:
     master = RedisServer()
     replica = RedisServer(replicaof=f"127.0.0.1 {master.port}")
     try:
@@ -92,7 +92,7 @@ def test_when_a_replica_takes_over_the_holder_settles_and_nobody_else() -> None:
             wait_for_the_replica(admin)
             master.stop(signal.SIGKILL)
 
-            # Until somebody makes it the master, a replica refuses.
+            # Until an operator makes it the master, a replica refuses.
             with pytest.raises(StoreUnavailable):
                 store.insert([new_job()])
             with pytest.raises(StoreUnavailable, match="read-only"):

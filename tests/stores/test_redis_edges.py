@@ -1,4 +1,4 @@
-"""Edges on Redis while the list of what the ends of jobs mean for others waits for somebody."""
+"""Edges on Redis while the dependency outbox waits for a worker."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_a_child_that_was_cancelled_counts_on_and_can_be_revived(store: Store, r
 def test_jobs_that_are_alike_are_stored_as_those_that_come_with_ids_are(
     redis: ModuleType, clock: ManualClock, changes: dict[str, Any], how: OnFailure
 ) -> None:
-    """One by one, since somebody of the same call may ask for such a job."""
+    """One by one, since another job of the same call may ask for such a job."""
     children = [new_job(depends_on=after(at, on_failure=how), **changes) for at in range(1, 1_101)]
     chain = [new_job(depends_on=after(1), **changes)] * 3
     join = new_job(depends_on=after(*range(1_103, 0, -1), on_failure=how))
@@ -344,13 +344,13 @@ def test_a_released_job_that_cannot_be_claimed_does_not_hide_what_was_claimed_be
     job = start(store)
     real = store._settler.run
 
-    def exchange(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> SettleAndClaimResult:
+    def settle_and_claim(worker: WorkerId, ends: Sequence[Settlement], *rest: Any) -> SettleAndClaimResult:
         if not ends:
             raise StoreError("the second half of the call")
         return real(worker, ends, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store._settler, "run", exchange)
+        patched.setattr(store._settler, "run", settle_and_claim)
         answer = store.settle_and_claim(W1, [complete(job)], [QueueClaim(DEFAULT_QUEUE, 5)], 5)
 
     assert (answer.settled, [one.id for one in answer.jobs]) == ((parent,), [other])

@@ -43,7 +43,7 @@ def test_the_slot_of_a_store_moves_to_another_node(cluster: RedisCluster) -> Non
     with Load(url_of(cluster, "moved")) as load:
         before = load.refused
         for _ in cluster.move(slot, source, target):
-            # Half of the keys are here and half of them there: nobody may work with either.
+            # Half of the keys are here and half of them there: no program may work with either.
             eventually(lambda: load.refused > before)
         load.goes_on()
 
@@ -126,7 +126,7 @@ def test_memory_is_full_for_a_while() -> None:
         with Load(server.url()) as load, driver.Redis(port=server.port) as admin:
             admin.config_set("maxmemory", 1)
             eventually(lambda: load.refused > 0)
-            # Nobody is held up by that but those who bring more: what is there gets done.
+            # Only producers that bring more are held up by that: what is there gets done.
             eventually(load.is_done)
             admin.config_set("maxmemory", 0)
             load.goes_on()

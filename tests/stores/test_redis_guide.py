@@ -28,7 +28,7 @@ def plain_block(start: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
-    """A server with the settings of the page, whose users are nobody else's."""
+    """A server with the settings of the page, whose users no other test uses."""
     settings = dict(line.split(" ", 1) for line in plain_block("appendonly"))
     started = RedisServer(**settings)
     yield started

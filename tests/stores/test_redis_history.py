@@ -26,7 +26,7 @@ KIB = 1_024
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
-    """A server whose figures nobody else changes."""
+    """A server whose counters no other test changes."""
     started = RedisServer()
     yield started
     started.close()
@@ -62,7 +62,7 @@ def kept(engine: Engine) -> list[str]:
 
 
 @pytest.mark.shows("R-HIST-08", "R-CFG-51")
-def test_ten_thousand_final_jobs_are_kept_unless_somebody_says_otherwise() -> None:
+def test_ten_thousand_final_jobs_are_kept_by_default() -> None:
     engine = open_engine("redis://host/0")
 
     assert isinstance(engine, RedisEngine)

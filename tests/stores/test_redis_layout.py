@@ -31,7 +31,7 @@ CODE = "\n".join(
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
-    """A server whose figures nobody else changes."""
+    """A server whose counters no other test changes."""
     started = RedisServer()
     yield started
     started.close()
@@ -214,7 +214,7 @@ def test_the_namespace_is_the_beginning_of_all_keys(own_server: RedisServer, adm
 
 
 @pytest.mark.shows("R-STORE-37")
-def test_nobody_waits_inside_the_server() -> None:
+def test_no_call_waits_inside_the_server() -> None:
     assert not re.search(r"['\"](B[LRZ]\w*POP\w*|BLMOVE|XREAD\w*|WAIT|WAITAOF)['\"]", CODE)
     assert POLL_SECONDS <= 5
 

@@ -118,7 +118,7 @@ def test_a_job_that_ends_and_begins_again_in_one_call_keeps_one_place(store: Red
 def test_places_that_jobs_have_left_behind_count_for_nothing_and_go(store: RedisStore, kept: Kept) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=2))
     [waiting] = store.insert([of("a")])
-    kept.put_place("key:tenant:a", "nobody", waiting.id or "")
+    kept.put_place("key:tenant:a", "absent", waiting.id or "")
 
     [job] = claim(store)
 
@@ -137,7 +137,7 @@ def test_the_place_of_one_whose_name_is_part_of_another_is_not_mixed_up(
     assert kept.places() == {"key:tenant:a": [long.id]}
 
 
-def test_a_damaged_body_keeps_nobody_from_claims_under_limits(store: RedisStore, kept: Kept) -> None:
+def test_a_damaged_body_keeps_no_worker_from_claims_under_limits(store: RedisStore, kept: Kept) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     store.insert([of("a")])
     [job] = claim(store)

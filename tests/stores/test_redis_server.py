@@ -31,7 +31,7 @@ BODY = b'{"v":1,"args":["' + b"x" * 1_000 + b'"],"kwargs":{}}'
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
-    """A server whose settings are nobody else's."""
+    """A server whose settings no other test uses."""
     started = RedisServer(appendonly="yes", appendfsync="always")
     yield started
     started.close()
@@ -117,7 +117,7 @@ def test_a_server_behind_a_socket(own_server: RedisServer, admin: driver.Redis) 
         "redis://host/0?persistence=some",
     ],
 )
-def test_an_address_that_makes_no_sense_is_refused_before_anybody_is_asked(url: str) -> None:
+def test_an_address_that_makes_no_sense_is_refused_before_a_server_is_asked(url: str) -> None:
     with pytest.raises(ConfigError):
         open_engine(url)
 
@@ -299,7 +299,7 @@ def test_a_wake_up_comes_with_a_job(engine: Engine, store: Store) -> None:
         assert heard.wait(120)
 
 
-def test_a_job_whose_record_is_gone_holds_nobody_up(
+def test_a_job_whose_record_is_gone_delays_no_other_job(
     engine: Engine, store: Store, admin: driver.Redis
 ) -> None:
     [first, second, third] = store.insert([new_job()] * 3)
@@ -317,7 +317,7 @@ def test_a_job_whose_record_is_gone_holds_nobody_up(
     assert [one.id for one in claim(store, 5)] == [third.id]
 
 
-def test_a_share_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
+def test_a_fairness_key_whose_only_job_is_gone_is_forgotten(store: Store, admin: driver.Redis) -> None:
     [gone, other] = store.insert([new_job(limit_keys={"fairness": share}) for share in "ab"])
     assert gone.id is not None
     admin.hdel("{forebay}:headers", gone.id)
@@ -339,7 +339,7 @@ def test_a_bucket_stays_for_longer_than_the_slowest_rate_takes_to_fill_it(
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02", b"text"])
-def test_a_job_whose_head_is_damaged_holds_nobody_up_and_is_found(
+def test_a_job_whose_head_is_damaged_delays_no_other_job_and_is_found(
     engine: Engine, store: Store, admin: driver.Redis, damage: bytes
 ) -> None:
     [first, second] = store.insert([new_job()] * 2)
@@ -369,7 +369,7 @@ def test_a_claim_and_an_insert_take_as_many_commands_whatever_waits(
         store.insert([new_job()])
         store.settle_and_claim(WORKER, [complete(job) for job in claim(store, 10)])
         found = admin.info("commandstats")
-        return {name: figures["calls"] for name, figures in found.items() if "config" not in name}
+        return {name: stats["calls"] for name, stats in found.items() if "config" not in name}
 
     store.insert([new_job(priority=number % 5) for number in range(100)])
     commands()  # a server that has not seen a script yet is given it
@@ -385,7 +385,7 @@ def test_a_look_at_large_jobs_is_cut_and_the_page_is_whole(engine: Engine, store
 
     with closing(engine.reader()) as reader:
         ask = {**_conditions(JobQuery()), "below": None, "limit": 200, "max_bytes": 4_000_000}
-        below, _, rows = reader._run("search", ask)  # type: ignore[attr-defined]  # behind the seam
+        below, _, rows = reader._run("search", ask)  # type: ignore[attr-defined]  # behind the store contract
         page = reader.search(JobQuery(), limit=100)
 
     assert (below, len(rows)) == (6, 4)

@@ -48,7 +48,7 @@ def ids_of(store: Store, jobs: int) -> list[JobId]:
 @pytest.fixture
 def called(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the scripts that are called."""
-    connection = store._connection  # type: ignore[attr-defined]  # behind the seam
+    connection = store._connection  # type: ignore[attr-defined]  # behind the store contract
     call, names = connection.call, list[str]()
 
     def noted(name: str, *arguments: Any) -> Any:
@@ -188,7 +188,7 @@ def test_jobs_that_need_a_closer_look_are_not_plain(changes: dict[str, Any]) -> 
     assert not fit_fast_path([new_job(), new_job(queue="other")])
 
 
-def test_workers_take_the_short_way_until_something_else_comes_and_again_after_a_while(
+def test_workers_take_the_fast_path_until_something_else_comes_and_again_after_a_while(
     store: Store, called: list[str], clock: ManualClock
 ) -> None:
     ids = ids_of(store, 30)

@@ -54,9 +54,7 @@ def test_a_store_behind_tls(front: TlsFront) -> None:
 
 @pytest.mark.shows("R-STORE-48")
 @pytest.mark.parametrize("trusted", [[], [f"ssl_ca_certs={CERTIFICATES}/other_authority.pem"]])
-def test_a_certificate_that_nobody_trusts_is_refused_with_the_way_out(
-    front: TlsFront, trusted: list[str]
-) -> None:
+def test_an_untrusted_certificate_is_refused_with_the_way_out(front: TlsFront, trusted: list[str]) -> None:
     with pytest.raises(StoreUnusable, match="not trusted: name the one that has signed it in ssl_ca_certs"):
         open_engine(url_of(front, *trusted)).store()
 

@@ -58,16 +58,16 @@ def test_a_listener_that_is_busy_when_it_is_closed_keeps_its_pipe_until_it_has_e
 ) -> None:
     monkeypatch.setattr("forebay.stores.redis.wakeups._JOIN_TIMEOUT", 0.01)
     before = pipes()
-    poked, may_end = Event(), Event()
+    notified, may_end = Event(), Event()
 
-    def poke() -> None:
-        poked.set()
+    def notify() -> None:
+        notified.set()
         assert may_end.wait(SECONDS)
 
-    wakeups.start(poke)
-    assert poked.wait(SECONDS)
+    wakeups.start(notify)
+    assert notified.wait(SECONDS)
     wakeups.close()
-    # A number that is closed is given to somebody else, and the listener would hear that one.
+    # A number that is closed is given to another file, and the listener would hear that one.
     held = pipes() - before
     may_end.set()
     wait_for_the_listener_to_end()
@@ -76,15 +76,15 @@ def test_a_listener_that_is_busy_when_it_is_closed_keeps_its_pipe_until_it_has_e
     assert pipes() == before
 
 
-def test_a_listener_that_is_closed_by_its_own_poke_leaves_no_pipe(wakeups: Wakeups) -> None:
+def test_a_listener_that_is_closed_by_its_own_wakeup_leaves_no_pipe(wakeups: Wakeups) -> None:
     before = pipes()
     closed = Event()
 
-    def poke() -> None:
+    def notify() -> None:
         wakeups.close()
         closed.set()
 
-    wakeups.start(poke)
+    wakeups.start(notify)
     assert closed.wait(SECONDS)
     wait_for_the_listener_to_end()
 

@@ -1,4 +1,4 @@
-"""The engine on a service: servers that are away, answers that get lost, and what is said to nobody."""
+"""The engine on a service: servers that are away, answers that get lost, and what is said to no caller."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
 from forebay.stores.rpc import encode
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.worker.supervisor.channel import WorkerReady
-from tests.service.serving import PATIENCE, Served, serving
+from tests.service.live_server import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront
 
@@ -92,8 +92,8 @@ def pending(reader: Reader, queue: str) -> int:
 
 
 @contextmanager
-def nobody() -> Iterator[str]:
-    """An address at which nobody listens, and nobody else will while the block lasts."""
+def dead_address() -> Iterator[str]:
+    """An address at which no server listens, and none will while the block lasts."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -105,7 +105,7 @@ def nobody() -> Iterator[str]:
 @pytest.mark.shows("R-SDK-02", "R-EDGE-74")
 def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
     here = served.address.removeprefix("http://")
-    with nobody() as away, closing(open_engine(f"http://{away},{here}").store()) as store:
+    with dead_address() as away, closing(open_engine(f"http://{away},{here}").store()) as store:
         [receipt] = store.insert([NewJob(task="t", queue=QueueName(served.queue()))])
         answer = store.settle_and_claim(W1)
 
@@ -125,8 +125,8 @@ def test_two_who_find_out_about_one_server_both_go_on_to_the_next() -> None:
 
 def test_where_all_are_away_the_store_is_not_available() -> None:
     with (
-        nobody() as one,
-        nobody() as two,
+        dead_address() as one,
+        dead_address() as two,
         closing(open_engine(f"http://{one},{two}").reader()) as reader,
         pytest.raises(StoreUnavailable, match="cannot be reached"),
     ):
@@ -142,13 +142,13 @@ def test_a_look_is_repeated_when_its_answer_got_lost(relay: Relay, far: Engine) 
     assert (now > 0, loss.lost) == (True, 1)
 
 
-def test_a_beat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store, reader: Reader) -> None:
+def test_a_heartbeat_is_repeated_when_its_answer_got_lost(relay: Relay, store: Store, reader: Reader) -> None:
     loss = relay.lose_answer(fits=is_answer)
 
-    store.heartbeat(WorkerInfo(id=WorkerId("beats")))
+    store.heartbeat(WorkerInfo(id=WorkerId("heartbeats")))
 
     assert loss.lost == 1
-    assert "beats" in [worker.id for worker in reader.workers()]
+    assert "heartbeats" in [worker.id for worker in reader.workers()]
 
 
 def test_a_silent_server_is_given_up_soon_where_there_is_another(
@@ -286,7 +286,7 @@ def test_what_is_refused_at_the_second_try_is_refused(
         store.insert([NewJob(task="t", queue=queue, **fields)], on_conflict="raise")
 
 
-def test_nobody_says_that_jobs_are_refused_while_they_may_come_yet(served: Served) -> None:
+def test_jobs_are_not_said_to_be_refused_while_they_may_come_yet(served: Served) -> None:
     queue = QueueName(served.queue(max_length=1))
     served.enqueue(queue)
     here = served.address.removeprefix("http://")
@@ -331,30 +331,30 @@ def test_what_was_claimed_by_a_lost_answer_is_found_by_its_holder(
 # Hints
 
 
-def test_whoever_listens_hears_of_new_jobs_and_ends_at_once(served: Served, far: Engine) -> None:
-    poked = Event()
+def test_a_listener_hears_of_new_jobs_and_ends_at_once(served: Served, far: Engine) -> None:
+    notified = Event()
     wakeups = far.wakeups()
-    wakeups.start(poked.set)
-    assert poked.wait(PATIENCE)  # the first answer
-    poked.clear()
+    wakeups.start(notified.set)
+    assert notified.wait(PATIENCE)  # the first answer
+    notified.clear()
 
     served.enqueue(served.queue())
-    assert poked.wait(PATIENCE)
+    assert notified.wait(PATIENCE)
     wakeups.close()
     wakeups.close()
 
 
 def test_who_listens_goes_on_at_another_server(served: Served) -> None:
     here = served.address.removeprefix("http://")
-    poked = Event()
-    with nobody() as away:
+    notified = Event()
+    with dead_address() as away:
         wakeups = open_engine(f"http://{away},{here}").wakeups()
-        wakeups.start(poked.set)
-        assert poked.wait(PATIENCE)
+        wakeups.start(notified.set)
+        assert notified.wait(PATIENCE)
     wakeups.close()
 
 
-def test_a_worker_that_beats_through_a_server_does_not_die_with_it(tmp_path: Any) -> None:
+def test_a_worker_that_sends_heartbeats_through_a_server_does_not_die_with_it(tmp_path: Any) -> None:
     path = str(tmp_path / "jobs.db")
     with (
         serving(SqliteEngine(path)) as found,
@@ -392,7 +392,7 @@ def test_who_asks_too_often_waits_and_is_served(guarded: tuple[str, str]) -> Non
     assert len(answers) == 3
 
 
-def test_nobody_sees_the_key(guarded: tuple[str, str], caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_shows_the_key(guarded: tuple[str, str], caplog: pytest.LogCaptureFixture) -> None:
     address, token = guarded
     caplog.set_level("DEBUG")
 
@@ -486,13 +486,13 @@ def front(served: Served) -> Iterator[str]:
 
 
 def test_a_server_whose_certificate_is_known_is_believed(front: str) -> None:
-    poked = Event()
+    notified = Event()
     engine = open_engine(f"{front}?ssl_ca_certs={CERTIFICATES / 'authority.pem'}")
     wakeups = engine.wakeups()
 
     engine.check_schema()
-    wakeups.start(poked.set)
-    assert poked.wait(PATIENCE)
+    wakeups.start(notified.set)
+    assert notified.wait(PATIENCE)
     wakeups.close()
 
 
@@ -521,7 +521,7 @@ def test_there_is_no_transaction_to_join(far: Engine) -> None:
             awaited.send(None)
 
 
-def test_a_closed_handle_asks_nobody(far: Engine) -> None:
+def test_a_closed_handle_asks_no_server(far: Engine) -> None:
     store = far.store()
     store.close()
 

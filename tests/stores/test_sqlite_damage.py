@@ -152,7 +152,7 @@ BROKEN: Final = ["", "{", "not json", "[1, 2", '{"tags": 7}', '["half', "null", 
 
 @pytest.mark.shows("R-SER-20", "R-RETRY-42", "R-EDGE-86")
 @pytest.mark.parametrize("text", BROKEN)
-def test_damaged_options_are_shown_and_stop_nobody(path: Path, clock: ManualClock, text: str) -> None:
+def test_damaged_options_are_shown_and_stop_no_worker(path: Path, clock: ManualClock, text: str) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
     first, second = (one.id for one in store.insert([new_job(tags=("a",)), new_job(tags=("b",))]))
@@ -290,7 +290,7 @@ def test_a_damaged_error_of_an_attempt_does_not_hide_the_history(
 
 @pytest.mark.shows("R-SER-20")
 @pytest.mark.parametrize("text", sorted({*BROKEN} - {'{"tags": 7}'}))  # which says nothing about a note
-def test_damaged_notes_are_shown_as_they_are_and_hide_nothing(
+def test_damaged_progress_are_shown_as_they_are_and_hide_nothing(
     path: Path, clock: ManualClock, text: str
 ) -> None:
     engine = SqliteEngine(str(path), clock=clock)
@@ -352,21 +352,21 @@ def without_entry(path: Path, index: str, write: Callable[[], object]) -> None:
 
 @pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")
 @pytest.mark.parametrize(
-    ("index", "wish", "said"),
+    ("index", "spec", "said"),
     [
         ("forebay_jobs_ready", {}, "is pending and in no order"),
         ("forebay_jobs_delayed", {"delay_ms": 3_600_000}, "waits for its time and is in no order"),
     ],
 )
 def test_a_job_that_its_order_lacks_is_found(
-    path: Path, clock: ManualClock, index: str, wish: dict[str, int], said: str
+    path: Path, clock: ManualClock, index: str, spec: dict[str, int], said: str
 ) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store = engine.store()
-    store.insert([new_job(**wish)])
+    store.insert([new_job(**spec)])
     store.promote()
 
-    without_entry(path, index, lambda: store.insert([new_job(id="lost", **wish)]))
+    without_entry(path, index, lambda: store.insert([new_job(id="lost", **spec)]))
     reader = engine.reader()
     found = reader.health().problems
     reader.close()

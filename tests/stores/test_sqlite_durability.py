@@ -139,7 +139,7 @@ def test_what_an_insert_has_answered_survives_the_death_of_its_writer(path: Path
     reader.close()
     assert len(ids) >= 200
     assert all(job is not None for job in found)
-    # One insert may have happened whose answer nobody heard; it is there as a whole.
+    # One insert may have happened whose answer no caller heard; it is there as a whole.
     assert counts[DEFAULT_QUEUE].pending % 10 == 0
     assert problems(engine) == ()
 

@@ -135,7 +135,7 @@ def insert():
     finally:
         store.close()
 
-def beat():
+def heartbeat():
     store = SqliteEngine(path).store()
     try:
         return store.heartbeat(WorkerInfo(id=WorkerId("w1")))
@@ -143,7 +143,7 @@ def beat():
         store.close()
 
 attempt("insert", insert)
-attempt("beat", beat)
+attempt("heartbeat", heartbeat)
 """
 
 
@@ -181,7 +181,7 @@ def test_a_read_only_place_is_refused_with_the_way_out(
     with program(READ_ONLY, path, tmp_path / "warm.db") as unprivileged:
         said = [unprivileged.hear(), unprivileged.hear()]
 
-    for line, what in zip(said, ("insert", "beat"), strict=True):
+    for line, what in zip(said, ("insert", "heartbeat"), strict=True):
         assert line.startswith(f"{what} StoreUnusable {path} "), line
         assert "folder" in line
         assert "write" in line
@@ -199,7 +199,7 @@ def test_a_new_file_in_a_read_only_folder_is_refused(open_folder: Path, tmp_path
     assert list(open_folder.iterdir()) == []
 
 
-def test_a_folder_beside_that_cannot_be_made_is_named_by_a_beat(tmp_path: Path) -> None:
+def test_a_lock_folder_that_cannot_be_made_is_named_by_a_heartbeat(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     (tmp_path / "jobs.db-forebay").write_text("in the way")
     store = SqliteEngine(str(path)).store()

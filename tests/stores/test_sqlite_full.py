@@ -58,7 +58,7 @@ def test_an_insert_without_room_stores_nothing_and_works_later(
     assert reader.counts() == {"default": Counts(pending=1), "new": Counts(pending=100)}
 
 
-def test_an_exchange_without_room_settles_and_claims_nothing_and_works_later(
+def test_a_settle_and_claim_without_room_settles_and_claims_nothing_and_works_later(
     store: SqliteStore, reader: Reader
 ) -> None:
     store.insert([new_job()] * 60)

@@ -12,7 +12,7 @@ from forebay.stores.sqlite.insert import InsertBatch
 from tests.stores.support import new_job
 
 
-def intakes() -> int:
+def insert_batches() -> int:
     return sum(type(one) is InsertBatch for one in gc.get_objects())
 
 
@@ -22,9 +22,9 @@ def test_an_insert_does_not_hold_on_to_itself(tmp_path: Path, jobs: int) -> None
     gc.collect()
     gc.disable()
     try:
-        before = intakes()  # the error of another test may hold on to some
+        before = insert_batches()  # the error of another test may hold on to some
         store.insert([new_job()] * jobs)
-        after = intakes()
+        after = insert_batches()
     finally:
         gc.enable()
     store.close()

@@ -1,7 +1,8 @@
 """Each writing statement by itself: with one part of its guard wrong, it touches no row.
 
-Through the seam most of these guards stand behind another one, because the engine has looked at the row in
-the same transaction. They are kept all the same: whoever changes the order of the looks must not lose them.
+Through the store contract most of these guards stand behind another one, because the engine has looked at the
+row in the same transaction. They are kept all the same: a change of the order of the looks must not lose
+them.
 """
 
 from __future__ import annotations
@@ -160,7 +161,7 @@ def test_what_is_not_due_is_not_promoted(bench: Bench) -> None:
     assert bench.rows("promote", "jobs", "scheduled", now=0) == 0
 
 
-def test_a_wish_to_cancel_is_not_replaced(bench: Bench) -> None:
+def test_a_cancel_request_is_not_replaced(bench: Bench) -> None:
     bench.store.cancel([bench.jobs["jobs"].id], "first")
 
     assert bench.rows("cancel_request", "jobs", "running", reason="second") == 0
@@ -193,9 +194,9 @@ def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now:
 
 
 @pytest.mark.parametrize("capped", [0, 1])
-def test_a_job_behind_a_gate_is_not_claimed_and_not_shown(bench: Bench, capped: int) -> None:
-    gated = claim(bench.store, 1)
-    bench.store.settle_and_claim(WorkerId(gated[0].worker or ""), [])
+def test_a_job_in_a_lane_is_not_claimed_and_not_shown(bench: Bench, capped: int) -> None:
+    in_lane = claim(bench.store, 1)
+    bench.store.settle_and_claim(WorkerId(in_lane[0].worker or ""), [])
     bench.database.execute(
         "update forebay_jobs set state = 'pending', lane = 'payload:9', lease_expires_at = null,"
         " age_capped = ?",
@@ -211,12 +212,12 @@ def test_a_live_job_is_not_removed_without_a_copy(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("room", [100, 1])
-@pytest.mark.parametrize("gate", [None, "task:x"])
+@pytest.mark.parametrize("lane", [None, "task:x"])
 @pytest.mark.parametrize("capped", [0, 1])
 def test_heads_are_pending_jobs_of_one_class_by_rank(
-    bench: Bench, gate: str | None, room: int, capped: int
+    bench: Bench, lane: str | None, room: int, capped: int
 ) -> None:
-    """Among jobs of all kinds; what is behind a gate, or past its expiry, is not in the queue's order."""
+    """Among jobs of all kinds; what is in a lane, or past its expiry, is not in the queue's order."""
     kinds = list(
         product(("default", "other"), (*LIVE,), (None, "task:x"), (0, 1), (None, bench.now, bench.now + 1))
     )
@@ -232,7 +233,7 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
         )
     values = {
         "queue": "default",
-        "lane": gate,
+        "lane": lane,
         "age_capped": capped,
         "zero": 7,
         "now": bench.now,
@@ -242,13 +243,13 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
 
     heads = bench.database.execute(load_statements(PACKAGE)["candidates"], values).fetchall()
 
-    wanted = [("default", "pending", gate, capped, until) for until in (None, bench.now + 1)]
+    wanted = [("default", "pending", lane, capped, until) for until in (None, bench.now + 1)]
     expected = [(rank - 7, seq) for rank, (seq, kind) in ranked if kind in wanted]
     assert [head[:2] for head in heads] == expected[:room]
     bench.database.execute("delete from forebay_jobs")
 
 
-def test_putting_back_opens_the_gate(bench: Bench) -> None:
+def test_putting_back_opens_the_lane(bench: Bench) -> None:
     bench.database.execute("update forebay_jobs set lane = 'task:x' where state = 'running'")
     job = bench.jobs["jobs"]
 
@@ -259,7 +260,7 @@ def test_putting_back_opens_the_gate(bench: Bench) -> None:
     )
 
 
-def test_what_a_newer_program_asks_for_and_says_stops_nobody(tmp_path: Path, clock: ManualClock) -> None:
+def test_what_a_newer_program_asks_for_and_says_stops_no_worker(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "jobs.db"
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()

@@ -37,9 +37,9 @@ while True:
     if line == "settle":
         answer = store.settle_and_claim(worker, [decide(one, Completed(b"1"), 0.0) for one in jobs])
         say("settled", len(answer.settled), "refused", len(answer.refused))
-    elif line == "beat":
+    elif line == "heartbeat":
         store.heartbeat(WorkerInfo(id=worker, pid=os.getpid()))
-        say("beat")
+        say("heartbeat")
     elif line == "fork":
         if os.fork() == 0:
             say("forked")
@@ -59,7 +59,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[SqliteStore]:
-    """Somebody else's handle, with four jobs waiting."""
+    """Another program's handle, with four jobs waiting."""
     store = SqliteEngine(str(path)).store()
     store.insert([new_job()] * 4)
     yield store
@@ -200,14 +200,14 @@ def test_a_child_that_lives_on_keeps_the_lock(path: Path, store: SqliteStore) ->
 # Several handles in one process
 
 
-def beating(path: Path, worker: WorkerId) -> SqliteStore:
+def live_store(path: Path, worker: WorkerId) -> SqliteStore:
     store = SqliteEngine(str(path)).store()
     store.heartbeat(WorkerInfo(id=worker))
     return store
 
 
 def test_two_handles_of_one_process_see_each_other_alive_and_closed(path: Path, store: SqliteStore) -> None:
-    one, other = beating(path, WORKER), beating(path, OTHER_WORKER)
+    one, other = live_store(path, WORKER), live_store(path, OTHER_WORKER)
     held = claim(one, 2, worker=WORKER)
     both_open = other.sweep(OTHER_WORKER)
 
@@ -220,15 +220,15 @@ def test_two_handles_of_one_process_see_each_other_alive_and_closed(path: Path, 
 
 
 def test_a_worker_does_not_take_its_own_leases_for_those_of_the_dead(path: Path, store: SqliteStore) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     claim(one, 2)
 
     assert one.sweep(WORKER) == []
     one.close()
 
 
-def test_beating_again_changes_nothing(path: Path, store: SqliteStore) -> None:
-    one = beating(path, WORKER)
+def test_a_second_heartbeat_changes_nothing(path: Path, store: SqliteStore) -> None:
+    one = live_store(path, WORKER)
     for _ in range(3):
         one.heartbeat(WorkerInfo(id=WORKER))
     claim(one, 1)
@@ -239,7 +239,7 @@ def test_beating_again_changes_nothing(path: Path, store: SqliteStore) -> None:
 
 
 def test_a_worker_that_ended_in_order_leaves_no_lock(path: Path, store: SqliteStore) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     jobs = claim(one, 2)
     one.settle_and_claim(WORKER, [complete(job) for job in jobs])
 
@@ -251,7 +251,7 @@ def test_a_worker_that_ended_in_order_leaves_no_lock(path: Path, store: SqliteSt
 
 
 def test_forgetting_another_handles_worker_leaves_its_lock(path: Path, store: SqliteStore) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     claim(one, 2)
 
     store.remove_worker(WORKER)
@@ -263,7 +263,7 @@ def test_forgetting_another_handles_worker_leaves_its_lock(path: Path, store: Sq
 
 @pytest.mark.parametrize("name", ["a/b", "ä ö", "..", "%2F", "x" * 60, "w.lock"])
 def test_any_worker_id_makes_a_lock(path: Path, store: SqliteStore, name: str) -> None:
-    one = beating(path, WorkerId(name))
+    one = live_store(path, WorkerId(name))
     claim(one, 2, worker=WorkerId(name))
     while_open = store.sweep(SWEEPER)
 
@@ -277,7 +277,7 @@ def test_any_worker_id_makes_a_lock(path: Path, store: SqliteStore, name: str) -
 def test_a_sweep_that_fails_leaves_the_death_for_the_next_one(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     claim(one, 2)
     one.close()
 
@@ -297,7 +297,7 @@ def _fail(*_: object, **__: object) -> list[Job]:
 def test_more_leases_of_the_dead_than_one_sweep_takes_are_all_taken_in_the_end(
     path: Path, store: SqliteStore
 ) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     one.settle_and_claim(WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 4, DAY)], room=4)
     one.close()
 
@@ -325,7 +325,7 @@ def test_the_lock_of_a_living_process_does_not_save_a_worker_that_is_named_as_de
 
 
 def test_a_handle_that_holds_the_lock_may_name_its_own_worker_as_dead(path: Path, store: SqliteStore) -> None:
-    one = beating(path, WORKER)
+    one = live_store(path, WORKER)
     held = claim(one, 2)
 
     swept = one.sweep(SWEEPER, only_dead=True, dead=[WORKER])
@@ -338,8 +338,8 @@ def test_a_handle_that_holds_the_lock_may_name_its_own_worker_as_dead(path: Path
     assert locks(path) == []
 
 
-def test_a_death_that_nobody_named_is_found_in_the_same_sweep(path: Path, store: SqliteStore) -> None:
-    one, other = beating(path, WORKER), beating(path, OTHER_WORKER)
+def test_an_unreported_death_is_found_in_the_same_sweep(path: Path, store: SqliteStore) -> None:
+    one, other = live_store(path, WORKER), live_store(path, OTHER_WORKER)
     claim(one, 2, worker=WORKER)
     claim(other, 2, worker=OTHER_WORKER)
     one.close()

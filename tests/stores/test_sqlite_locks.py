@@ -1,4 +1,4 @@
-"""The one write lock of a file: how long a call waits for it, and that everybody gets a turn."""
+"""The one write lock of a file: how long a call waits for it, and that each process gets a turn."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_the_note_of_the_dead_is_soon_ignored(path: Path) -> None:
     assert not places.has_waiting_writer()
 
 
-def test_without_a_folder_nobody_waits_and_nothing_fails(tmp_path: Path) -> None:
+def test_without_a_folder_no_call_waits_and_nothing_fails(tmp_path: Path) -> None:
     places = DatabasePaths(str(tmp_path / "gone" / "jobs.db"))
 
     assert not places.has_waiting_writer()
@@ -211,7 +211,7 @@ def test_without_a_folder_nobody_waits_and_nothing_fails(tmp_path: Path) -> None
 
 
 @pytest.mark.shows("R-STORE-14")
-def test_a_writer_gets_its_turn_beside_greedy_ones(path: Path) -> None:
+def test_a_writer_gets_its_turn_next_to_greedy_ones(path: Path) -> None:
     waits = []
 
     with opened(path) as store, program(GREEDY, path) as one, program(GREEDY, path) as other:
@@ -226,7 +226,9 @@ def test_a_writer_gets_its_turn_beside_greedy_ones(path: Path) -> None:
     assert max(waits) < DEADLINE
 
 
-def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_greedy_writer_pauses_while_another_process_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
@@ -243,7 +245,7 @@ def test_a_greedy_writer_pauses_while_somebody_waits(path: Path, monkeypatch: py
     assert pauses == [0.002, 0.002]
 
 
-def test_a_note_is_seen_soon_by_whoever_has_just_looked(path: Path) -> None:
+def test_progress_is_seen_soon_by_a_reader_that_has_just_looked(path: Path) -> None:
     places = DatabasePaths(str(path))
     until = time.monotonic() + DEADLINE
     assert not places.has_waiting_writer()
@@ -260,7 +262,7 @@ def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> No
         holder.say("lock")
         assert holder.hear() == "locked"
 
-        # It would raise: nobody waits for the lock here.
+        # It would raise: no process waits for the lock here.
         assert store.take_commands([WORKER]) == []
 
         holder.say("free")

@@ -40,7 +40,7 @@ def newer(store: SqliteStore, tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 @pytest.mark.shows("R-EXT-15")
-def test_a_setting_of_a_newer_program_stops_nobody(
+def test_a_setting_of_a_newer_program_stops_no_worker(
     engine: SqliteEngine, store: SqliteStore, newer: sqlite3.Connection
 ) -> None:
     store.insert([new_job()])
@@ -69,7 +69,7 @@ def test_an_event_of_a_newer_program_is_shown_as_a_note(
     assert (event.kind, event.detail) == (EventKind.COMMENT, "teleported: to mars")
 
 
-def test_an_amendment_keeps_options_of_a_newer_program(store: SqliteStore, newer: sqlite3.Connection) -> None:
+def test_an_update_keeps_options_of_a_newer_program(store: SqliteStore, newer: sqlite3.Connection) -> None:
     [receipt] = store.insert([new_job(tags=("a",))])
     newer.execute("update forebay_jobs set options = json_set(options, '$.concurrency_key', 'k')")
     assert receipt.id is not None
@@ -101,7 +101,7 @@ def test_an_interrupt_with_the_lock_just_taken_does_not_keep_it(
     other.close()
 
 
-def test_a_child_forked_while_the_file_was_open_is_refused_and_harms_nobody(
+def test_a_child_forked_while_the_file_was_open_is_refused_and_harms_no_other_process(
     engine: SqliteEngine, store: SqliteStore
 ) -> None:
     def attempts() -> list[str]:

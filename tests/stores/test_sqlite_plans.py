@@ -49,7 +49,7 @@ select id, 'w' || seq % 10, 'stop', '', 0, 0, iif(seq % 100, 1, null) from foreb
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[sqlite3.Connection]:
-    """100,000 jobs in every kind of place, also with the figures that ANALYZE leaves in a user's file."""
+    """100,000 jobs in every kind of place, also with the statistics that ANALYZE leaves in a user's file."""
     path: Path = tmp_path_factory.mktemp("plans") / "jobs.db"
     store = SqliteEngine(str(path), clock=ManualClock(now_ms=NOW), durability="relaxed").store()
     for _ in range(10):
@@ -221,7 +221,7 @@ def test_leases_of_a_worker_are_looked_for_among_running_jobs_only(
     assert line == "SCAN forebay_jobs USING INDEX forebay_jobs_lease"
 
 
-def test_wishes_to_cancel_have_an_index_of_their_own(database: sqlite3.Connection) -> None:
+def test_requests_to_cancel_have_an_index_of_their_own(database: sqlite3.Connection) -> None:
     assert "SEARCH forebay_jobs USING INDEX forebay_jobs_cancel (worker=?)" in plan(
         database, "pending_cancels"
     )

@@ -222,7 +222,7 @@ def test_a_file_of_the_first_schema_goes_on_where_it_was(path: Path, monkeypatch
 
 
 @pytest.mark.shows("R-EXT-15")
-def test_a_program_of_the_first_schema_works_on_beside_a_newer_one(
+def test_a_program_of_the_first_schema_works_on_next_to_a_newer_one(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
@@ -361,7 +361,7 @@ def test_a_script_that_ends_in_the_middle_of_a_statement_is_refused() -> None:
 # A guest in the user's own file
 
 
-def test_the_tables_live_beside_those_of_the_user(path: Path) -> None:
+def test_the_tables_live_next_to_those_of_the_user(path: Path) -> None:
     with raw(path) as connection:
         connection.execute("pragma user_version = 42")
         connection.execute("pragma application_id = 4711")

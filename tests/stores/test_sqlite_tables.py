@@ -1,4 +1,4 @@
-"""What somebody finds who opens the file with SQLite's own tools."""
+"""What a user finds who opens the file with SQLite's own tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wake-ups between processes: by datagram at once, by a poll at last, and never in anybody's way."""
+"""Wake-ups between processes: by datagram at once, by a poll at last, and never in the way of a call."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def slow_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_files, "CHECK_SECONDS", 0)
 
 
-class Poked:
-    """Counts pokes, and waits for them."""
+class WakeupCount:
+    """Counts wake-ups, and waits for them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,12 +57,12 @@ class Poked:
 
 
 @contextmanager
-def listening(path: Path) -> Iterator[Poked]:
-    poked = Poked()
+def listening(path: Path) -> Iterator[WakeupCount]:
+    notified = WakeupCount()
     wakeups = SqliteEngine(str(path)).wakeups()
-    wakeups.start(poked)
+    wakeups.start(notified)
     try:
-        yield poked
+        yield notified
     finally:
         wakeups.close()
 
@@ -80,92 +80,94 @@ while hear() == "insert":
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_an_insert_of_another_process_pokes_long_before_the_poll(path: Path) -> None:
-    with listening(path) as poked, program(INSERT, path) as other:
+def test_an_insert_of_another_process_notifies_long_before_the_poll(path: Path) -> None:
+    with listening(path) as notified, program(INSERT, path) as other:
         for _ in range(3):
             other.say("insert")
             other.hear()
-            assert poked.wait()
+            assert notified.wait()
 
-    assert poked.count == 3
+    assert notified.count == 3
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_what_a_worker_should_look_at_pokes_too(path: Path) -> None:
+def test_what_a_worker_should_look_at_notifies_too(path: Path) -> None:
     store = SqliteEngine(str(path)).store()
     store.insert([new_job()] * 2)
     first, second = claim(store, 2)
 
-    with listening(path) as poked:
+    with listening(path) as notified:
         store.settle_and_claim(WORKER, [fail(first, after_ms=0)])
-        assert poked.wait()
+        assert notified.wait()
         store.cancel([second.id])
-        assert poked.wait()
+        assert notified.wait()
         store.cancel([second.id], force=True)
-        assert poked.wait()
+        assert notified.wait()
         store.save_queue(second.queue, {"max_length": 10})
-        assert poked.wait()
+        assert notified.wait()
         store.heartbeat(WorkerInfo(id=WORKER))
         store.send_command(CommandKind.STOP)
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_what_brings_no_work_pokes_nobody(path: Path) -> None:
+def test_what_brings_no_work_notifies_no_listener(path: Path) -> None:
     store = SqliteEngine(str(path)).store()
 
-    with listening(path) as poked:
+    with listening(path) as notified:
         claim(store)
         store.promote()
         store.acquire_maintenance("sweep", 1_000)
         store.heartbeat(WorkerInfo(id=WORKER))
         store.take_commands([WORKER])
-        store.answer_command("nobody", "done")
-        store.settle_and_claim(WORKER, updates=[ProgressUpdate(lease=Lease(JobId("nobody"), 1))])
+        store.answer_command("absent", "done")
+        store.settle_and_claim(WORKER, updates=[ProgressUpdate(lease=Lease(JobId("absent"), 1))])
         store.insert([])
-        count = poked.count
+        count = notified.count
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
-    assert (count, poked.count) == (0, 1)
+    assert (count, notified.count) == (0, 1)
 
 
 def test_a_write_by_plain_sqlite_is_found_by_the_poll(path: Path) -> None:
     with raw(path) as connection:
         connection.execute("create table mine (x)")
-        with listening(path) as poked:
+        with listening(path) as notified:
             connection.execute("insert into mine values (1)")
-            assert poked.wait()
+            assert notified.wait()
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_a_datagram_pokes_without_a_look_at_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_datagram_notifies_without_a_look_at_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = SqliteEngine(str(path)).store()
 
-    with listening(path) as poked:
-        monkeypatch.delattr(module, "_data_version")  # who looks all the same does not come to the poke
+    with listening(path) as notified:
+        monkeypatch.delattr(
+            module, "_data_version"
+        )  # a listener that reads the file does not come to the wake-up
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
 
 def test_a_write_by_plain_sqlite_right_after_a_datagram_is_found(path: Path) -> None:
     store = SqliteEngine(str(path)).store()
-    poked, wakeups = Poked(), SqliteEngine(str(path)).wakeups()
+    notified, wakeups = WakeupCount(), SqliteEngine(str(path)).wakeups()
     with raw(path) as connection:
         connection.execute("create table mine (x)")
 
     def write_and_count() -> None:
-        if not poked.count:  # before the listener can look again
+        if not notified.count:  # before the listener can look again
             with raw(path) as own:
                 own.execute("insert into mine values (1)")
-        poked()
+        notified()
 
     wakeups.start(write_and_count)
     store.insert([new_job()])
-    found = (poked.wait(), poked.wait())
+    found = (notified.wait(), notified.wait())
     wakeups.close()
     store.close()
 
@@ -176,15 +178,15 @@ def test_without_a_socket_the_poll_finds_everything(path: Path, monkeypatch: pyt
     folder_of(path).write_text("in the way of the folder")
     store = SqliteEngine(str(path)).store()
 
-    with listening(path) as poked:
+    with listening(path) as notified:
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
 
 LISTEN: Final = """
 wakeups = SqliteEngine(path).wakeups()
-wakeups.start(lambda: say("poked"))
+wakeups.start(lambda: say("notified"))
 say("listening")
 hear()
 """
@@ -211,11 +213,11 @@ def test_a_dead_listener_does_not_keep_hints_from_the_living(path: Path) -> None
         dead.kill()
     store = SqliteEngine(str(path)).store()
 
-    with listening(path) as poked, program(LISTEN, path) as other:
+    with listening(path) as notified, program(LISTEN, path) as other:
         other.hear()
         store.insert([new_job()])
-        assert poked.wait()
-        assert other.hear() == "poked"
+        assert notified.wait()
+        assert other.hear() == "notified"
     store.close()
 
 
@@ -227,22 +229,22 @@ def test_a_long_path_works(tmp_path: Path, length: int) -> None:
     path = folder / "jobs.db"
     store = SqliteEngine(str(path)).store()
 
-    with listening(path) as poked:
+    with listening(path) as notified:
         store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
     assert sockets(path) == []
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_many_listeners_are_all_poked(path: Path) -> None:
+def test_many_listeners_are_all_notified(path: Path) -> None:
     store = SqliteEngine(str(path)).store()
 
     with ExitStack() as stack:
         listeners = [stack.enter_context(listening(path)) for _ in range(20)]
         store.insert([new_job()])
-        assert all(poked.wait() for poked in listeners)
+        assert all(notified.wait() for notified in listeners)
     store.close()
 
     assert sockets(path) == []
@@ -254,9 +256,9 @@ def test_a_listener_that_comes_later_is_found(path: Path) -> None:
     store.insert([new_job()])
 
     for _ in range(3):
-        with listening(path) as poked:
+        with listening(path) as notified:
             store.insert([new_job()])
-            assert poked.wait()
+            assert notified.wait()
     store.close()
 
 
@@ -269,7 +271,7 @@ def test_without_a_listener_nothing_fails_and_nothing_is_made(path: Path) -> Non
 
 
 @pytest.mark.usefixtures("slow_poll")
-def test_a_listener_that_does_not_listen_holds_nobody_up(path: Path) -> None:
+def test_a_listener_that_does_not_listen_delays_no_writer(path: Path) -> None:
     folder_of(path).mkdir()
     deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     deaf.bind(str(folder_of(path) / "wake-deaf"))
@@ -282,22 +284,22 @@ def test_a_listener_that_does_not_listen_holds_nobody_up(path: Path) -> None:
     assert len(receipts) == 500
 
 
-def test_a_burst_is_poked_at_most_once_each(path: Path) -> None:
+def test_a_burst_notifies_at_most_once_each(path: Path) -> None:
     store = SqliteEngine(str(path), durability="relaxed").store()
 
-    with listening(path) as poked:
+    with listening(path) as notified:
         for _ in range(100):
             store.insert([new_job()])
-        assert poked.wait()
+        assert notified.wait()
     store.close()
 
     # A commit that is found by its datagram may be found by the poll again, but not more often.
-    assert 1 <= poked.count <= 200
+    assert 1 <= notified.count <= 200
 
 
 def test_a_listener_whose_thread_has_ended_before_it_read_all_can_be_closed(path: Path) -> None:
     wakeups = SqliteEngine(str(path)).wakeups()
-    wakeups.start(Poked())
+    wakeups.start(WakeupCount())
     wakeups._stopped.set()
     assert wakeups._thread is not None
     wakeups._thread.join(DEADLINE)
@@ -367,15 +369,15 @@ def test_a_start_that_fails_leaves_nothing_behind(path: Path) -> None:
     assert (left, listener_threads()) == ([], [])
 
 
-def test_pokes_stop_with_the_end(path: Path) -> None:
+def test_wakeups_stop_with_the_end(path: Path) -> None:
     store = SqliteEngine(str(path)).store()
-    with listening(path) as poked:
+    with listening(path) as notified:
         store.insert([new_job()])
-        assert poked.wait()
-    count = poked.count
+        assert notified.wait()
+    count = notified.count
 
     store.insert([new_job()])
     probe(lambda: not listener_threads(), "the thread ends")
     store.close()
 
-    assert poked.count == count
+    assert notified.count == count

@@ -31,7 +31,7 @@ class TlsFront:
         self._threads[0].start()
 
     def close(self) -> None:
-        # Whoever waits hears of a shutdown, and not of a close.
+        # A thread that waits hears of a shutdown, and not of a close.
         _shut(self._listener)
         self._threads[0].join()
         self._listener.close()

@@ -22,7 +22,7 @@ from forebay.telemetry.log_setup import (
     current_log_config,
     parse_levels,
 )
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 
 class Listening(logging.Handler):

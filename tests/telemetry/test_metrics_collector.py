@@ -10,7 +10,7 @@ from forebay.domain.metrics import MAX_SERIES, OTHER, TEN_SECONDS, MetricRow
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Interrupted, Outcome
 from forebay.domain.settlement import Settlement, decide
 from forebay.telemetry.metrics_collector import RAW, MetricsCollector
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 
 START = NOW - NOW % TEN_SECONDS
 BOOM = AttemptError(type="Boom", message="it broke")
@@ -136,9 +136,9 @@ def test_a_long_list_of_lengths_is_folded_before_the_span_is_over() -> None:
         gathering.on_claimed([job(wait_ms=1)] * (RAW // 2 + 1), 5.0)
         gathering.on_settled([end()] * 10, 5.0)
 
-    tally = only(gathering.take_all_rows()).tasks["send"]
-    assert tally.counts["claimed"] == tally.wait.count == 3 * (RAW // 2 + 1)
-    assert tally.counts["completed"] == tally.run.count == 30
+    task_stats = only(gathering.take_all_rows()).tasks["send"]
+    assert task_stats.counts["claimed"] == task_stats.wait.count == 3 * (RAW // 2 + 1)
+    assert task_stats.counts["completed"] == task_stats.run.count == 30
 
 
 @pytest.mark.shows("R-EDGE-84")

@@ -39,7 +39,7 @@ def test_calls_of_a_store_tell_how_long_they_took(caplog: pytest.LogCaptureFixtu
     assert [record.__dict__["took_ms"] for record in caplog.records] == [20.0, 5.0]
 
 
-def test_nothing_stands_before_a_store_that_nobody_listens_to() -> None:
+def test_nothing_stands_before_a_store_without_observers() -> None:
     clock = ManualClock()
     slow = Slow(clock)
 

@@ -95,7 +95,7 @@ def test_effects_of_different_jobs_and_arguments_are_different(app: Forebay, tri
 
     pay.enqueue()
     pay.enqueue()
-    charge("of nobody")
+    charge("of absent")
     trial.drain()
 
     trial.assert_effects_once("charge")
@@ -166,7 +166,7 @@ def test_an_effect_that_never_happens_is_told(app: Forebay, trial: Trial) -> Non
         trial.assert_effects_once()
 
 
-def test_a_step_that_nobody_comes_to_is_told(app: Forebay, trial: Trial) -> None:
+def test_a_step_that_is_never_reached_is_told(app: Forebay, trial: Trial) -> None:
     app.task(name="work")(lambda: None)
 
     with pytest.raises(

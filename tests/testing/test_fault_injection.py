@@ -88,7 +88,7 @@ def test_a_producer_is_killed_where_it_enqueues(app: Forebay, trial: Trial) -> N
     assert len(trial.jobs()) == 1
 
 
-def test_while_the_store_is_away_nobody_reaches_it_and_nobody_waits_for_ever(
+def test_while_the_store_is_away_no_call_reaches_it_and_none_waits_for_ever(
     app: Forebay, trial: Trial
 ) -> None:
     job = app.enqueue("work")

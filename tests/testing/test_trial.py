@@ -355,7 +355,7 @@ def test_a_rate_is_met_nearly_on_time(shop: Shop) -> None:
         assert trial.pass_time(1_800) in range(29, 32)
 
 
-def test_a_job_that_nobody_may_start_expires_at_its_time(
+def test_a_job_that_no_worker_may_start_expires_at_its_time(
     trial: Trial, shop: Shop, clock: ManualClock
 ) -> None:
     shop.pause("default")

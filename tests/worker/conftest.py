@@ -13,7 +13,7 @@ from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.conftest import engine, make_engine, other_store, postgres, reader, redis, store
 from tests.urls import ENGINES, lent_url
-from tests.worker.invoking import raising, runner
+from tests.worker.invocations import raising, runner
 from tests.worker.rig import Rig
 
 __all__ = [

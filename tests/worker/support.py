@@ -18,7 +18,7 @@ from forebay.payload.codec import encode_call
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, TaskInvocation
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 T = TypeVar("T")
 

@@ -60,7 +60,7 @@ def test_a_job_is_completed_with_the_commit_of_its_task(app: Forebay, connect: C
             with pytest.raises(ConfigError, match="too late"):
                 job.step("late", str)
             connection.commit()
-        return "nobody looks at this"
+        return "this result is not read"
 
     with app.run_worker(threads=1):
         job = serve.enqueue()

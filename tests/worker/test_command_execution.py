@@ -27,7 +27,7 @@ from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, eventually, no_thread_stays
 
@@ -142,7 +142,7 @@ def test_what_a_claim_brings_after_the_pause_is_not_started(rig: Rig) -> None:
     paused = rig.coordinator()
 
     class Late:
-        """A store whose claim is under way while somebody pauses the worker."""
+        """A store whose claim is under way while an operator pauses the worker."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(rig.store, name)
@@ -161,14 +161,14 @@ def test_what_a_claim_brings_after_the_pause_is_not_started(rig: Rig) -> None:
     assert rig.states(ids) == {"pending": 2}
 
 
-def test_whoever_takes_the_ticket_first_has_the_job() -> None:
+def test_the_first_thread_to_take_ownership_has_the_job() -> None:
     slots, inbox = Slots(2), Inbox()
-    steering = QueueWeights({DEFAULT_QUEUE: 1}, slots, inbox)
+    queue_weights = QueueWeights({DEFAULT_QUEUE: 1}, slots, inbox)
     begun, waiting = an_assignment(), an_assignment(id="other")
     slots.add([begun, waiting])
     assert begun.acquire()
 
-    steering.pause()
+    queue_weights.pause()
 
     assert inbox.drain() == [(waiting, Interrupted(started=False))]
     assert not waiting.acquire()
@@ -405,7 +405,7 @@ def test_each_state_is_published(app: Forebay, holding: Holding) -> None:
         if name == "heartbeat":
             said.append(args[0])
 
-    worker = Worker(WatchedEngine(app.engine, hear).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, hear).contract, app.registry)
     worker.start()
     try:
         eventually(lambda: said[-1].state is WorkerState.IDLE)
@@ -501,13 +501,13 @@ def test_ten_jobs_are_named_and_all_are_counted(app: Forebay, holding: Holding) 
 
 @pytest.mark.shows("R-CFG-47")
 @pytest.mark.parametrize("heartbeat", [4.9, 301, -1, nan])
-def test_a_beat_outside_of_its_range_is_refused(app: Forebay, heartbeat: float) -> None:
+def test_a_heartbeat_outside_of_its_range_is_refused(app: Forebay, heartbeat: float) -> None:
     with pytest.raises(ConfigError, match="heartbeat must be a number of seconds from 5 to 300"):
         Worker(app.engine, app.registry, heartbeat=heartbeat)
 
 
 @pytest.mark.shows("R-CFG-47")
-def test_the_beat_is_part_of_what_a_worker_says(app: Forebay) -> None:
+def test_the_heartbeat_is_part_of_what_a_worker_says(app: Forebay) -> None:
     with working(app, heartbeat=5) as worker:
         info = listed(app, worker)
 
@@ -538,7 +538,7 @@ def test_a_loop_that_hangs_is_seen_said_and_shown(
             reached.set()
             go_on.wait(DEADLINE)
 
-    worker = Worker(WatchedEngine(app.engine, hang).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, hang).contract, app.registry)
     with caplog.at_level(logging.ERROR):
         worker.start()
         try:
@@ -570,7 +570,7 @@ def test_time_in_which_the_whole_process_was_stopped_is_not_held_against_the_loo
 
     watchdog.mark_progress()
     before = watched(10)
-    clock.advance(seconds=3_600)  # as by SIGSTOP: neither the loop nor whoever looks after it moves
+    clock.advance(seconds=3_600)  # as by SIGSTOP: neither the loop nor its watchdog moves
     after = (watchdog.is_hopeless, watchdog.is_silent)
 
     assert (before, after) == (False, (False, False))
@@ -582,7 +582,7 @@ def test_a_worker_whose_loop_has_crashed_says_that_it_is_not_well(app: Forebay) 
         if name == "settle_and_claim":
             raise SystemExit("crashed")
 
-    worker = Worker(WatchedEngine(app.engine, crash).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, crash).contract, app.registry)
     worker.start()
     eventually(lambda: worker.is_over)
     status = worker.status()
@@ -592,7 +592,7 @@ def test_a_worker_whose_loop_has_crashed_says_that_it_is_not_well(app: Forebay) 
     assert (status.info.state, status.is_healthy) == (WorkerState.STOPPED, False)
 
 
-def test_seats_and_slots_do_not_confuse_the_stacks() -> None:
+def test_claimed_and_running_slots_do_not_confuse_the_stacks() -> None:
     one = an_assignment()
     one.started_at = 1.0
     slots = Slots(1)

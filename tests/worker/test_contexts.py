@@ -14,7 +14,7 @@ import pytest
 from forebay import Forebay, current_job
 from tests.worker.support import DEADLINE
 
-tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+tenant: ContextVar[str] = ContextVar("tenant", default="absent")
 
 JOBS = 30
 
@@ -45,7 +45,7 @@ def test_a_variable_that_one_job_sets_is_not_seen_by_the_next(app: Forebay, kind
             tenant.set(f"customer {number}")
         return seen
 
-    assert set(run_on(app, kind, look)) == {"nobody"}
+    assert set(run_on(app, kind, look)) == {"absent"}
 
 
 def test_a_precision_that_one_job_sets_is_not_that_of_the_next(app: Forebay, kind: str) -> None:
@@ -78,14 +78,14 @@ def test_fields_that_one_job_gives_its_loggers_are_not_in_the_lines_of_the_next(
     run_on(app, kind, look)
 
     lines = [record for record in caplog.records if record.name == "tests.tenants"]
-    assert {line.__dict__["tenant"] for line in lines if line.message == "before"} == {"nobody"}
+    assert {line.__dict__["tenant"] for line in lines if line.message == "before"} == {"absent"}
     assert len({line.__dict__["tenant"] for line in lines if line.message == "after"}) == JOBS
 
 
 def test_every_job_has_itself_for_its_current_job(app: Forebay, kind: str) -> None:
     def look(number: int) -> bool:
-        tenant.set("somebody")
-        return current_job().job.payload.endswith(b"}") and copy_context()[tenant] == "somebody"
+        tenant.set("another")
+        return current_job().job.payload.endswith(b"}") and copy_context()[tenant] == "another"
 
     assert set(run_on(app, kind, look)) == {True}
 
@@ -123,7 +123,7 @@ def test_the_next_job_sees_nothing_also_when_the_one_before_failed_or_ran_too_lo
     with app.run_worker(threads=1, coroutines=1):
         spoiler.enqueue(fails).wait(DEADLINE)
 
-        assert look.enqueue().result(DEADLINE) == "nobody"
+        assert look.enqueue().result(DEADLINE) == "absent"
 
 
 def test_tasks_that_a_coroutine_starts_inherit_its_variables_and_its_job(app: Forebay) -> None:
@@ -145,7 +145,7 @@ def test_what_the_program_has_set_around_its_worker_is_not_seen_by_jobs(app: For
         tenant.set("the program")
         return run_on(app, kind, lambda number: tenant.get())
 
-    assert set(copy_context().run(run)) == {"nobody"}
+    assert set(copy_context().run(run)) == {"absent"}
 
 
 def test_coroutines_that_set_variables_go_on_running_side_by_side(app: Forebay) -> None:

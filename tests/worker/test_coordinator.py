@@ -1,4 +1,4 @@
-"""A coordinator's turns: settle, claim, dispatch, do duties, and say how long to sleep."""
+"""A coordinator's turns: settle, claim, dispatch, do maintenance tasks, and say how long to sleep."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.slots import ExecutorKind
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete
 from tests.worker.rig import Rig
 
@@ -42,7 +42,7 @@ def test_a_turn_claims_for_the_free_slots_and_gives_the_jobs_to_the_executor(rig
 def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: Rig) -> None:
     ids = rig.insert(3)
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     coordinator.tick()
     rig.finish_all(Completed(b"7"))
 
@@ -57,7 +57,7 @@ def test_what_has_ended_is_settled_before_more_is_claimed_in_the_same_call(rig: 
 def test_all_that_has_piled_up_is_settled_by_one_call(rig: Rig) -> None:
     ids = rig.insert(8)
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=8, store=watched.seam)
+    coordinator = rig.coordinator(threads=8, store=watched.contract)
     coordinator.tick()
     rig.finish_all()
 
@@ -122,7 +122,7 @@ def test_a_worker_of_two_lanes_wakes_for_the_next_job_of_either(rig: Rig, queue:
 
     assert pauses() == [0.0, pytest.approx(0.3)]
     rig.clock.advance(seconds=0.3)
-    assert pauses()[-1] == pytest.approx(0.7)  # its duties; the past is forgotten
+    assert pauses()[-1] == pytest.approx(0.7)  # its maintenance tasks; the past is forgotten
     assert rig.job(job).state is JobState.RUNNING
 
 
@@ -206,7 +206,7 @@ def test_coroutines_are_claimed_while_all_threads_are_taken(rig: Rig) -> None:
     rig.insert(30, queue=QueueName("web"), task="co")
     coordinator = rig.coordinator(threads=2, coroutines=20, queues=["calls", "web"])
 
-    assert coordinator.tick() == 0.0  # the other lane has its turn before anybody sleeps
+    assert coordinator.tick() == 0.0  # the other lane has its turn before the coordinator sleeps
     assert coordinator.tick() > 0.0
 
     assert (len(rig.threads.given), len(rig.loop.given)) == (2, 20)
@@ -230,7 +230,7 @@ def test_what_could_not_start_within_a_second_is_handed_back_without_a_failure(r
 
     late = rig.job(ids[1])
     assert (late.state, late.failures, late.crashes) == (JobState.PENDING, 0, 0)
-    assert not rig.threads.begin()  # its ticket is gone: the executor cannot start it any more
+    assert not rig.threads.begin()  # its ownership is gone: the executor cannot start it any more
 
 
 def test_a_job_that_an_executor_has_taken_and_not_begun_is_not_waited_for(rig: Rig) -> None:
@@ -252,11 +252,11 @@ def test_a_turn_sleeps_no_longer_than_until_a_waiting_job_is_late(rig: Rig) -> N
     assert coordinator.tick() == pytest.approx(1.0)
 
 
-# ------------------------------------------------------------------ duties and sleep
+# ------------------------------------------------------------------ maintenance tasks and sleep
 
 
 class Counting:
-    """A duty that counts how often it is done."""
+    """A maintenance task that counts how often it is done."""
 
     name = "count"
     every_ms = 1_000
@@ -271,22 +271,22 @@ class Counting:
         return self.runs < self.batches
 
 
-def test_duties_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
-    duty = Counting()
-    duties: list[MaintenanceTask] = [duty]
-    coordinator = rig.coordinator(duties=duties)
+def test_maintenance_tasks_are_done_at_the_start_and_then_each_second(rig: Rig) -> None:
+    task = Counting()
+    tasks: list[MaintenanceTask] = [task]
+    coordinator = rig.coordinator(tasks=tasks)
     runs = []
 
     for _ in range(8):
         coordinator.tick()
-        runs.append(duty.runs)
+        runs.append(task.runs)
         rig.clock.advance(seconds=0.25)
 
     assert runs == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
 class Looking(Counting):
-    """A duty that notes when it was done, and how many jobs had been started by then."""
+    """A maintenance task that notes when it was done, and how many jobs had been started by then."""
 
     def __init__(self, rig: Rig) -> None:
         super().__init__()
@@ -298,23 +298,23 @@ class Looking(Counting):
         return super().run(store)
 
 
-def test_duties_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> None:
+def test_maintenance_tasks_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> None:
     rig.insert()
-    duty = Looking(rig)
-    coordinator = rig.coordinator(duties=[duty])
+    task = Looking(rig)
+    coordinator = rig.coordinator(tasks=[task])
 
     pause = coordinator.tick()
-    before = duty.runs
+    before = task.runs
     rig.clock.advance(seconds=pause)
     coordinator.tick()
 
-    assert (before, pause, duty.runs) == (0, 0.125, 1)
+    assert (before, pause, task.runs) == (0, 0.125, 1)
 
 
-def test_a_worker_that_always_has_jobs_to_start_does_its_duties_a_little_late(rig: Rig) -> None:
+def test_a_worker_that_always_has_jobs_to_start_does_its_maintenance_tasks_a_little_late(rig: Rig) -> None:
     rig.insert(20)
-    duty = Looking(rig)
-    coordinator = rig.coordinator(duties=[duty])
+    task = Looking(rig)
+    coordinator = rig.coordinator(tasks=[task])
     began = rig.clock.monotonic()
 
     for _ in range(13):
@@ -323,31 +323,31 @@ def test_a_worker_that_always_has_jobs_to_start_does_its_duties_a_little_late(ri
         rig.finish_all()
         rig.insert(10)
 
-    assert [at - began for at, _ in duty.seen] == [0.25, 1.5]
+    assert [at - began for at, _ in task.seen] == [0.25, 1.5]
 
 
-def test_no_job_starts_before_the_duties_of_its_turn_are_done(rig: Rig) -> None:
-    duty = Looking(rig)
-    coordinator = rig.coordinator(duties=[duty])
+def test_no_job_starts_before_the_maintenance_tasks_of_its_turn_are_done(rig: Rig) -> None:
+    task = Looking(rig)
+    coordinator = rig.coordinator(tasks=[task])
     rig.insert()
     rig.clock.advance(seconds=0.25)  # so that they do not wait any longer
 
     coordinator.tick()
 
-    assert [started for _, started in duty.seen] == [0]
+    assert [started for _, started in task.seen] == [0]
     assert len(rig.threads.given) == 1
 
 
-def test_word_of_new_jobs_comes_before_the_duties_that_are_left(rig: Rig) -> None:
-    class Poking(Counting):
-        name = "poke"
+def test_a_wakeup_comes_before_the_maintenance_tasks_that_are_left(rig: Rig) -> None:
+    class Waking(Counting):
+        name = "wake-up"
 
         def run(self, store: Store) -> bool:
             rig.inbox.wake()
             return super().run(store)
 
-    first, second = Poking(), Counting()
-    coordinator = rig.coordinator(duties=[first, second])
+    first, second = Waking(), Counting()
+    coordinator = rig.coordinator(tasks=[first, second])
 
     coordinator.tick()
     before = second.runs
@@ -358,16 +358,16 @@ def test_word_of_new_jobs_comes_before_the_duties_that_are_left(rig: Rig) -> Non
 
 
 @pytest.mark.shows("R-SWEEP-08")
-def test_an_idle_worker_sleeps_until_its_duties_are_due(rig: Rig) -> None:
-    coordinator = rig.coordinator(duties=[Counting()])
+def test_an_idle_worker_sleeps_until_its_maintenance_tasks_are_due(rig: Rig) -> None:
+    coordinator = rig.coordinator(tasks=[Counting()])
 
     assert coordinator.tick() == pytest.approx(1.0)
     rig.clock.advance(seconds=0.4)
     assert coordinator.tick() == pytest.approx(0.6)
 
 
-def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
-    coordinator = rig.coordinator(duties=[Counting(batches=100)])
+def test_a_maintenance_task_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
+    coordinator = rig.coordinator(tasks=[Counting(batches=100)])
 
     assert coordinator.tick() == 0.0
 
@@ -375,8 +375,8 @@ def test_a_duty_with_more_to_do_is_gone_on_with_at_once(rig: Rig) -> None:
 @pytest.mark.shows("R-SWEEP-04", "R-SWEEP-06", "R-SWEEP-11")
 def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, other_store: Store) -> None:
     sweeper = WorkerId("sweeper")
-    duties = standard_tasks(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
-    coordinator = rig.coordinator(duties=duties)
+    tasks = standard_tasks(sweeper=sweeper, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = rig.coordinator(tasks=tasks)
     swept = []
 
     for _ in range(3):
@@ -391,9 +391,9 @@ def test_a_worker_sweeps_soon_after_its_start_and_again_and_again(rig: Rig, othe
     assert swept == [(JobState.PENDING, 1)] * 3
 
 
-def test_due_jobs_of_queues_that_nobody_asks_are_promoted_too(rig: Rig) -> None:
+def test_due_jobs_of_queues_that_no_worker_serves_are_promoted_too(rig: Rig) -> None:
     [job] = rig.insert(queue=QueueName("elsewhere"), delay_ms=500)
-    coordinator = rig.coordinator(duties=[Promoter()])
+    coordinator = rig.coordinator(tasks=[Promoter()])
     coordinator.tick()
 
     rig.clock.advance(seconds=1)
@@ -405,7 +405,7 @@ def test_due_jobs_of_queues_that_nobody_asks_are_promoted_too(rig: Rig) -> None:
 @pytest.mark.shows("R-LEASE-09")
 def test_an_empty_queue_is_asked_once_for_each_sleep(rig: Rig, clock: ManualClock) -> None:
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(store=watched.seam)
+    coordinator = rig.coordinator(store=watched.contract)
 
     pauses = []
     for _ in range(3):
@@ -433,6 +433,6 @@ def test_wants_name_the_room_there_is(rig: Rig) -> None:
     asked: list[object] = []
     watched = Watched(rig.store, lambda name, args: asked.append(args[2:4]))
 
-    rig.coordinator(threads=3, store=watched.seam).tick()
+    rig.coordinator(threads=3, store=watched.contract).tick()
 
     assert asked == [([QueueClaim(QueueName("default"), 3)], 3)]

@@ -51,7 +51,7 @@ def test_an_outcome_that_is_put_while_the_coordinator_goes_to_sleep_is_never_sle
     assert found == rounds
 
 
-def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
+def test_a_wakeup_during_a_tick_ends_the_next_sleep_at_once() -> None:
     inbox = Inbox()
     inbox.wake()
     began = monotonic()
@@ -61,7 +61,7 @@ def test_a_poke_during_a_turn_ends_the_next_sleep_at_once() -> None:
     assert monotonic() - began < DEADLINE
 
 
-def test_a_poke_counts_once() -> None:
+def test_a_wakeup_counts_once() -> None:
     inbox = Inbox()
     inbox.wake()
     inbox.wait(1_000.0)
@@ -72,16 +72,16 @@ def test_a_poke_counts_once() -> None:
     assert monotonic() - began >= 0.05
 
 
-def test_wishes_to_cancel_wake_the_coordinator_and_come_once() -> None:
+def test_requests_to_cancel_wake_the_coordinator_and_come_once() -> None:
     inbox = Inbox()
-    wish = PendingCancel(JobId("1"), "no need")
+    cancel = PendingCancel(JobId("1"), "no need")
     began = monotonic()
 
-    inbox.add_cancels([wish])
+    inbox.add_cancels([cancel])
     inbox.wait(1_000.0)
 
     assert monotonic() - began < DEADLINE
-    assert inbox.take_cancels() == [wish]
+    assert inbox.take_cancels() == [cancel]
     assert inbox.take_cancels() == []
 
 

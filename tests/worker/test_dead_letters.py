@@ -60,7 +60,7 @@ def test_the_exceptions_behind_an_exception_are_told_in_the_dead_letters(rig: Ri
             except ConnectionError as exc:
                 raise LookupError("no answer") from exc
         except LookupError:
-            raise ValueError("no price")  # noqa: B904 - it is behind the error although nobody says so
+            raise ValueError("no price")  # noqa: B904 - it is behind the error although no `from` says so
 
     def outcome(one: Assignment) -> Outcome:
         return called(Invoker(app.registry), one)

@@ -20,7 +20,7 @@ from forebay.worker.deferred_settlements import (
 )
 from forebay.worker.process_recycler import ThreadHealth
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import an_assignment
 
@@ -133,7 +133,7 @@ def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
     rig: Rig, caplog: pytest.LogCaptureFixture, ask: Callable[[Rig, Coordinator, Assignment], None]
 ) -> None:
     rig.insert(timeout_ms=2_000)
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).contract)
     coordinator.tick()
     [one] = rig.threads.begin()
     rig.threads.finish(one)
@@ -151,7 +151,7 @@ def test_an_attempt_that_has_ended_is_not_asked_to_stop_and_is_not_stuck(
 
 def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> None:
     rig.insert()
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, busy).contract)
     coordinator.tick()
     [one] = rig.threads.given
     coordinator.return_unstarted()

@@ -17,7 +17,8 @@ from tests.worker.rig import Rig
 
 
 class Forgetful:
-    """A store that gives some jobs again, under the same attempt, in the answer to its next exchange."""
+    """A store that gives some jobs again, under the same attempt, in the answer to its next
+    settle-and-claim."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -78,7 +78,7 @@ def test_whatever_a_store_does_the_worker_goes_on(caplog: pytest.LogCaptureFixtu
     assert "pending unknown" in caplog.text
 
 
-def test_nobody_is_asked_when_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_store_is_not_asked_when_no_observer_listens(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.WARNING, "forebay.worker")
     asked = Asked(clock, None)

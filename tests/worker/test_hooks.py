@@ -13,7 +13,7 @@ from forebay.domain.job import Job
 from forebay.domain.outcome import AttemptError
 from forebay.errors import StoreUnavailable
 from forebay.worker.worker import Worker
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
@@ -226,7 +226,7 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
             raise error
 
     heard: Told = []
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).contract)
     coordinator.hooks.on_error.append(lambda job, error: heard.append((job, error)))
     for _ in range(4):
         rig.insert()

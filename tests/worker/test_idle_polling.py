@@ -14,23 +14,23 @@ LOOKS = pytest.approx([0.001, 0.002, 0.004, 0.008, 0.016, 0.019])
 
 
 def test_looks_come_after_1_2_4_ms_and_end_after_50() -> None:
-    lingering = IdlePolling(is_needed=True)
-    assert lingering.next_pause() == inf
+    polling = IdlePolling(is_needed=True)
+    assert polling.next_pause() == inf
 
-    lingering.begin()
-    pauses = [lingering.next_pause() for _ in range(7)]
+    polling.begin()
+    pauses = [polling.next_pause() for _ in range(7)]
 
     assert pauses[:6] == LOOKS
     assert sum(pauses[:6]) == pytest.approx(LENGTH_SECONDS)
     assert pauses[6] == inf
 
 
-def test_where_every_commit_is_told_nobody_looks_again() -> None:
-    lingering = IdlePolling(is_needed=False)
+def test_where_every_commit_is_told_no_worker_polls_again() -> None:
+    polling = IdlePolling(is_needed=False)
 
-    lingering.begin()
+    polling.begin()
 
-    assert lingering.next_pause() == inf
+    assert polling.next_pause() == inf
 
 
 def pauses(rig: Rig, turn: Callable[[], float]) -> list[float]:
@@ -44,7 +44,7 @@ def pauses(rig: Rig, turn: Callable[[], float]) -> list[float]:
 
 @pytest.mark.shows("R-WORK-22")
 def test_a_worker_that_runs_out_of_work_looks_again_before_it_sleeps(rig: Rig) -> None:
-    coordinator = rig.coordinator(is_lingering=True)
+    coordinator = rig.coordinator(polls_when_idle=True)
     rig.insert()
     coordinator.tick()
     rig.finish_all()
@@ -55,8 +55,8 @@ def test_a_worker_that_runs_out_of_work_looks_again_before_it_sleeps(rig: Rig) -
     assert found[6] > 0.5
 
 
-def test_a_worker_that_was_poked_and_found_nothing_looks_again(rig: Rig) -> None:
-    coordinator = rig.coordinator(is_lingering=True)
+def test_a_worker_that_was_woken_and_found_nothing_looks_again(rig: Rig) -> None:
+    coordinator = rig.coordinator(polls_when_idle=True)
     assert coordinator.tick() > 0.5
 
     rig.inbox.wake()
@@ -65,7 +65,7 @@ def test_a_worker_that_was_poked_and_found_nothing_looks_again(rig: Rig) -> None
 
 
 def test_a_job_that_came_after_the_hint_is_found_by_the_next_look(rig: Rig) -> None:
-    coordinator = rig.coordinator(is_lingering=True)
+    coordinator = rig.coordinator(polls_when_idle=True)
     rig.inbox.wake()
     coordinator.tick()
     rig.insert()
@@ -77,7 +77,7 @@ def test_a_job_that_came_after_the_hint_is_found_by_the_next_look(rig: Rig) -> N
 
 
 def test_a_worker_without_a_free_slot_does_not_look_again(rig: Rig) -> None:
-    coordinator = rig.coordinator(threads=1, is_lingering=True)
+    coordinator = rig.coordinator(threads=1, polls_when_idle=True)
     rig.insert()
 
     coordinator.tick()

@@ -38,7 +38,7 @@ from tests.worker.support import Collected, an_assignment
 ROUNDS: Final = 40  # for each kind of call
 SECONDS: Final = 4.0  # on a busy machine fewer rounds must do
 FEWEST: Final = 3
-HANGS: Final = 60.0  # nothing takes this long unless it waits for a lock that nobody gives back
+HANGS: Final = 60.0  # nothing takes this long unless it waits for a lock that is never given back
 
 
 def in_time(call: Callable[[], object]) -> None:
@@ -54,7 +54,7 @@ def in_time(call: Callable[[], object]) -> None:
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(HANGS)
-    assert not thread.is_alive(), "it waits for a lock that nobody gives back"
+    assert not thread.is_alive(), "it waits for a lock that is never given back"
     assert not raised, raised
 
 
@@ -112,7 +112,7 @@ class Prey:
             "enqueue_beside_others": lambda: client.enqueue([one]),
             "refresh": handle.refresh,
             "cancel": lambda: handle.cancel("enough"),
-            "amend": lambda: client.update(handle.id, JobUpdate(priority=3)),
+            "update": lambda: client.update(handle.id, JobUpdate(priority=3)),
             "dead": self._app.dead_letters.failure_groups,
             "claim": self._claim,
             "buffer": lambda: self.buffer.enqueue(one),

@@ -1,4 +1,4 @@
-"""What makes running jobs stop: time, wishes to cancel, and the end of the worker."""
+"""What makes running jobs stop: time, cancel requests, and the end of the worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay.domain.outcome import Cancelled, Completed, Interrupted
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.slots import Assignment, ExecutorKind
 from forebay.worker.task_invoker import JobInterrupted, JobTimeout
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import WORKER
 from tests.worker.rig import Rig
 
@@ -82,7 +82,7 @@ def test_an_interrupt_that_was_heard_is_not_repeated(rig: Rig) -> None:
     assert len(rig.threads.interrupts) == 1
 
 
-def test_an_interrupt_that_nobody_has_heard_is_repeated_each_second_and_not_in_a_busy_loop(rig: Rig) -> None:
+def test_an_interrupt_that_was_not_heard_is_repeated_each_second_and_not_in_a_busy_loop(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator()
     running(rig, coordinator)
@@ -167,7 +167,7 @@ def test_a_cancel_reaches_a_worker_whose_slots_are_all_taken_within_a_second(rig
 def test_a_worker_whose_slots_are_all_taken_asks_at_most_once_a_second(rig: Rig) -> None:
     rig.insert()
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     running(rig, coordinator)
 
     for _ in range(30):
@@ -177,7 +177,7 @@ def test_a_worker_whose_slots_are_all_taken_asks_at_most_once_a_second(rig: Rig)
     assert len(watched.calls) <= 4
 
 
-def test_a_wish_from_the_renewal_is_heeded_in_the_next_turn(rig: Rig) -> None:
+def test_a_request_from_the_renewal_is_heeded_in_the_next_turn(rig: Rig) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=1)
     one = running(rig, coordinator)

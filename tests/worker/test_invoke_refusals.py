@@ -11,7 +11,7 @@ from forebay.domain.outcome import Cancelled, Discarded, Failed, Interrupted, Ou
 from forebay.errors import CorruptPayload, NewerPayload, UnknownTask
 from forebay.payload.codec import encode_call
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
-from tests.worker.invoking import Run, run_here
+from tests.worker.invocations import Run, run_here
 from tests.worker.support import an_assignment, called
 
 # ------------------------------------------------------------------ what never reaches the task
@@ -41,9 +41,9 @@ def test_a_corrupt_payload_goes_to_the_dead_letters_and_never_to_the_task(payloa
 
 @pytest.mark.shows("R-RETRY-38", "R-EDGE-18", "R-EDGE-82")
 def test_a_job_of_an_unknown_task_is_held_and_never_dead() -> None:
-    outcome = called(Invoker(Forebay("memory://").registry), an_assignment("nobody knows"))
+    outcome = called(Invoker(Forebay("memory://").registry), an_assignment("not registered"))
 
-    assert outcome == Parked("task:nobody knows", "no task is called 'nobody knows' in this program")
+    assert outcome == Parked("task:not registered", "no task is called 'not registered' in this program")
 
 
 def test_a_payload_of_a_later_version_is_held_and_never_dead() -> None:

@@ -18,7 +18,7 @@ from forebay.stores.contract.values import PendingCancel
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.lease_renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Assignment, Slots
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 
@@ -33,7 +33,7 @@ class Kept:
         self.engine = WatchedEngine(engine, self._trouble)
         self.clock = clock
         self.renewal = LeaseRenewal(
-            engine=self.engine.seam,
+            engine=self.engine.contract,
             worker=WorkerInfo(id=WORKER),
             slots=self.slots,
             clock=clock,
@@ -138,7 +138,7 @@ def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: 
     clock.advance(seconds=15)
 
     def away() -> None:
-        raise StoreUnavailable("nobody is at home")
+        raise StoreUnavailable("the store is away")
 
     kept.trouble = away
     with pytest.raises(StoreUnavailable):
@@ -151,7 +151,7 @@ def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: 
     assert one.renew_at > clock.monotonic()
 
 
-def test_wishes_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
+def test_requests_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
     one = kept.hold(store)
     store.cancel([one.job.id], "no need")
     clock.advance(seconds=10)
@@ -179,7 +179,7 @@ def test_nothing_is_asked_of_the_store_when_no_lease_is_due(
 
 
 @pytest.mark.shows("R-LEASE-37")
-def test_a_worker_beats_at_its_start_and_every_ten_seconds_until_it_is_forgotten(
+def test_a_worker_sends_heartbeats_at_its_start_and_every_ten_seconds_until_it_is_forgotten(
     kept: Kept, reader: Reader, clock: ManualClock
 ) -> None:
     [info] = reader.workers()
@@ -207,7 +207,7 @@ def test_a_job_that_did_not_stop_keeps_its_lease_until_that_ends(
     assert len(store.sweep(SWEEPER)) == 1
 
 
-def test_leases_come_before_the_beat(kept: Kept, store: Store, clock: ManualClock) -> None:
+def test_leases_come_before_the_heartbeat(kept: Kept, store: Store, clock: ManualClock) -> None:
     kept.hold(store)
     clock.advance(seconds=10)
     [watched] = kept.engine.stores
@@ -234,7 +234,7 @@ def test_stopping_before_the_start_is_fine(engine: Engine, clock: ManualClock) -
 
 def test_a_stop_while_the_store_is_away_closes_the_handle(kept: Kept, reader: Reader) -> None:
     def away() -> None:
-        raise StoreUnavailable("nobody is at home")
+        raise StoreUnavailable("the store is away")
 
     kept.trouble = away
     [watched] = kept.engine.stores
@@ -254,7 +254,7 @@ def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_st
     one.started_at = clock.monotonic()
 
     def away() -> None:
-        raise StoreUnavailable("nobody is at home")
+        raise StoreUnavailable("the store is away")
 
     kept.trouble = away
     kept.renewal.stop()
@@ -264,7 +264,7 @@ def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_st
     assert watched.calls[-1] == "remove_worker"
     assert unclosed_stores.pop() is watched
     kept.trouble = None
-    watched.seam.close()
+    watched.contract.close()
 
 
 def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualClock) -> None:
@@ -272,7 +272,7 @@ def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualC
 
     def away() -> None:
         kept.trouble = None
-        raise StoreUnavailable("nobody is at home")
+        raise StoreUnavailable("the store is away")
 
     kept.trouble = away
     with no_thread_stays(), pytest.raises(StoreUnavailable):

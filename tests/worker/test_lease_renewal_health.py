@@ -17,7 +17,7 @@ from forebay.testing.manual_clock import ManualClock
 from forebay.worker.command_execution import Control
 from forebay.worker.lease_renewal_health import HANGS_SECONDS
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 from tests.worker.test_command_execution import Stub
@@ -27,7 +27,7 @@ __all__ = ["kept"]
 
 
 def away() -> None:
-    raise StoreUnavailable("nobody is at home")
+    raise StoreUnavailable("the store is away")
 
 
 def fail(kept: Kept, times: int = 1) -> None:
@@ -80,7 +80,7 @@ def test_failures_in_a_row_are_counted_and_a_success_starts_again_from_nothing(
 
 
 @pytest.mark.shows("R-LEASE-39", "R-LEASE-44")
-def test_a_worker_without_leases_counts_its_beats(kept: Kept, clock: ManualClock) -> None:
+def test_a_worker_without_leases_counts_its_heartbeats(kept: Kept, clock: ManualClock) -> None:
     clock.advance(seconds=10)
     fail(kept, times=2)
     failed = kept.renewal.renewals.failures
@@ -142,7 +142,7 @@ def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
     assert not context.is_lease_in_doubt
 
 
-def test_a_beat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
+def test_a_heartbeat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
     kept: Kept, store: Store, clock: ManualClock
 ) -> None:
     one = kept.hold(store)
@@ -260,7 +260,7 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
         eventually(lambda: not current_job().is_lease_in_doubt)
         return [current_job().is_lease_in_doubt, current_job().is_lease_lost]
 
-    worker = Worker(WatchedEngine(app.engine, trouble).seam, app.registry, queues=["default"])
+    worker = Worker(WatchedEngine(app.engine, trouble).contract, app.registry, queues=["default"])
     with no_thread_stays():
         worker.start()
         try:

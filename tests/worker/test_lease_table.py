@@ -11,7 +11,7 @@ import pytest
 from forebay.domain.lease import Lease
 from forebay.worker.lease_table import ROW_BYTES, LeaseTable
 from forebay.worker.slots import Assignment, Slots
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_job_that_is_wanted_for_others_does_not_begin(page: LeaseTable, reader
     assert not reader.is_started(entry)
 
 
-def test_a_wish_that_comes_too_late_changes_nothing(page: LeaseTable, reader: LeaseTable) -> None:
+def test_a_request_that_comes_too_late_changes_nothing(page: LeaseTable, reader: LeaseTable) -> None:
     line = page.write(a_job(), 0.0)
     assert line is not None
     (entry,) = reader.entries()
@@ -102,7 +102,7 @@ def test_a_wish_that_comes_too_late_changes_nothing(page: LeaseTable, reader: Le
     assert reader.is_started(entry)
 
 
-def test_a_wish_is_for_one_lease_and_not_for_the_next_on_its_line(
+def test_a_request_is_for_one_lease_and_not_for_the_next_on_its_line(
     page: LeaseTable, reader: LeaseTable
 ) -> None:
     line = page.write(a_job(id="first"), 0.0)

@@ -15,7 +15,7 @@ from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, InvalidJob, StoreError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 
@@ -28,7 +28,7 @@ class Away:
 
     def __init__(self, *calls: str, error: Exception | None = None) -> None:
         self.calls = calls
-        self.error = error or StoreUnavailable("nobody is at home")
+        self.error = error or StoreUnavailable("the store is away")
         self.lasts = True
 
     def __call__(self, name: str, args: tuple[Any, ...]) -> None:
@@ -41,7 +41,7 @@ class OneHandle(WatchedEngine):
 
     def store(self) -> Store:
         if self.stores:
-            raise StoreUnavailable("nobody is at home")
+            raise StoreUnavailable("the store is away")
         return super().store()
 
 
@@ -89,7 +89,7 @@ def test_a_queue_that_cannot_exist_is_refused(app: Forebay) -> None:
 
 
 def test_a_start_without_a_store_leaves_nothing_behind(app: Forebay) -> None:
-    worker = Worker(WatchedEngine(app.engine, Away("heartbeat")).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, Away("heartbeat")).contract, app.registry)
 
     with no_thread_stays():
         with pytest.raises(StoreUnavailable):
@@ -100,7 +100,7 @@ def test_a_start_without_a_store_leaves_nothing_behind(app: Forebay) -> None:
 
 
 def test_a_start_that_fails_half_way_leaves_nothing_behind(app: Forebay) -> None:
-    worker = Worker(OneHandle(app.engine).seam, app.registry)
+    worker = Worker(OneHandle(app.engine).contract, app.registry)
 
     with no_thread_stays():
         with pytest.raises(StoreUnavailable):
@@ -119,7 +119,7 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(
     monkeypatch.setattr("forebay.worker.worker.INTERRUPT_SECONDS", 0.1)
     away = Away("settle_and_claim", "renew", "heartbeat", "remove_worker", "acquire_maintenance")
     away.lasts = False
-    worker = Worker(WatchedEngine(app.engine, away).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, away).contract, app.registry)
 
     with no_thread_stays(), caplog.at_level(logging.WARNING):
         worker.start()
@@ -142,7 +142,7 @@ def test_an_outage_in_the_middle_of_the_work_costs_no_job(app: Forebay) -> None:
         ran.append(number)
         return number
 
-    worker = Worker(WatchedEngine(app.engine, away).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, away).contract, app.registry)
     worker.start()
     try:
         jobs = app.enqueue_many([note.job(number) for number in range(300)])
@@ -162,7 +162,7 @@ def test_a_crash_of_the_coordinator_is_reported_by_stop(
     app: Forebay, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = Away("settle_and_claim", error=StoreError("this file is not a database any more"))
-    worker = Worker(WatchedEngine(app.engine, broken).seam, app.registry)
+    worker = Worker(WatchedEngine(app.engine, broken).contract, app.registry)
 
     with no_thread_stays(), caplog.at_level(logging.ERROR):
         worker.start()

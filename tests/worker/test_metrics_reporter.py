@@ -1,4 +1,4 @@
-"""A worker's figures: counted with its turns, written when ten seconds are over, never worth a job."""
+"""A worker's metrics: counted with its turns, written when ten seconds are over, never worth a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.metrics import iter_rows
 from forebay.telemetry.observers import SettledAttempt
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER
 from tests.worker.rig import Rig
 
@@ -50,17 +50,17 @@ def test_what_a_worker_has_done_is_written_once_the_ten_seconds_are_over(rig: Ri
 
     [row] = rows(rig.reader)
     assert row.worker == WORKER
-    [tally] = row.tasks.values()
-    assert tally.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
-    assert tally.errors == {"Boom": 1}
-    assert (tally.run.min_ms, tally.run.max_ms) == (20.0, 20.0)
+    [task_stats] = row.tasks.values()
+    assert task_stats.counts == {"claimed": 3, "completed": 2, "failed": 1, "retried": 1}
+    assert task_stats.errors == {"Boom": 1}
+    assert (task_stats.run.min_ms, task_stats.run.max_ms) == (20.0, 20.0)
 
 
 @pytest.mark.shows("R-NFR-28")
-def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_there_are(rig: Rig) -> None:
+def test_metrics_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_there_are(rig: Rig) -> None:
     rig.insert(30)
     watched = Watched(rig.store)
-    coordinator = rig.coordinator(threads=3, store=watched.seam)
+    coordinator = rig.coordinator(threads=3, store=watched.contract)
     for _ in range(10):
         coordinator.tick()
         for one in rig.threads.begin():
@@ -76,14 +76,14 @@ def test_figures_cost_one_call_of_the_store_in_ten_seconds_however_many_jobs_the
 
 
 @pytest.mark.shows("R-NFR-28")
-def test_figures_add_less_than_a_tenth_to_the_calls_that_a_job_costs(rig: Rig) -> None:
+def test_metrics_add_less_than_a_tenth_to_the_calls_that_a_job_costs(rig: Rig) -> None:
     """Calls of functions, in Python and in C, and not time: those are the same on any machine."""
     calls_of(rig, is_measuring=True)  # whatever is made once
 
-    without, with_figures = (calls_of(rig, is_measuring=is_on) for is_on in (False, True))
+    without, with_metrics = (calls_of(rig, is_measuring=is_on) for is_on in (False, True))
 
-    assert with_figures > without
-    assert with_figures < 1.1 * without
+    assert with_metrics > without
+    assert with_metrics < 1.1 * without
 
 
 def calls_of(rig: Rig, *, is_measuring: bool) -> int:
@@ -109,7 +109,7 @@ def calls_of(rig: Rig, *, is_measuring: bool) -> int:
 
 
 @pytest.mark.parametrize("metrics", [True, False])
-def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> None:
+def test_a_worker_keeps_metrics_unless_it_is_told_otherwise(metrics: bool) -> None:
     with Forebay("memory://") as app:
 
         @app.task(name="nothing")
@@ -123,7 +123,7 @@ def test_a_worker_keeps_figures_unless_it_is_told_otherwise(metrics: bool) -> No
             assert any(row.tasks for row in rows(reader)) is metrics
 
 
-def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
+def test_what_another_worker_has_taken_over_is_not_counted(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
     coordinator.tick()
@@ -135,7 +135,7 @@ def test_what_somebody_else_has_taken_over_is_not_counted(rig: Rig) -> None:
     coordinator.flush_metrics()
 
     [row] = rows(rig.reader)
-    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+    assert [task_stats.counts for task_stats in row.tasks.values()] == [{"claimed": 1}]
 
 
 def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Rig) -> None:
@@ -143,7 +143,7 @@ def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Ri
         coordinator.on_swept(ends)
 
     sweeping = Sweeper(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, on_settled=tell)
-    coordinator = rig.coordinator(threads=1, duties=[sweeping])
+    coordinator = rig.coordinator(threads=1, tasks=[sweeping])
     rig.insert(1)
     rig.store.settle_and_claim(OTHER_WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
 
@@ -152,14 +152,14 @@ def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Ri
         coordinator.tick()
     coordinator.flush_metrics()
 
-    counts = [tally.counts for row in rows(rig.reader) for tally in row.tasks.values()]
+    counts = [task_stats.counts for row in rows(rig.reader) for task_stats in row.tasks.values()]
     assert {"lost": 1, "failed": 1, "retried": 1}.items() <= merge_stats(
         [TaskStats(one) for one in counts]
     ).counts.items()
 
 
 @pytest.mark.shows("R-MET-33", "R-MET-41")
-def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
+def test_a_store_that_takes_no_metrics_is_asked_again_for_a_while(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
     is_full = True
@@ -170,7 +170,7 @@ def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
 
     rig.insert(1)
     watched = Watched(rig.store, trouble)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
@@ -187,7 +187,7 @@ def test_a_store_that_takes_no_figures_is_asked_again_for_a_while(
     assert [row.worker for row in rows(rig.reader)] == [WORKER]
 
 
-def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
+def test_metrics_that_were_not_taken_in_time_are_given_up(rig: Rig) -> None:
     is_full = True
 
     def trouble(name: str, _: object) -> None:
@@ -195,7 +195,7 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
             raise StoreUnavailable("it is full")
 
     rig.insert(1)
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).contract)
     coordinator.tick()
     rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
@@ -208,7 +208,7 @@ def test_figures_that_nobody_took_in_time_are_given_up(rig: Rig) -> None:
     assert rows(rig.reader) == []
 
 
-def test_figures_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_comes(rig: Rig) -> None:
+def test_metrics_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_comes(rig: Rig) -> None:
     rig.insert(1)
     coordinator = rig.coordinator(threads=1)
     coordinator.tick()
@@ -220,12 +220,12 @@ def test_figures_of_a_worker_that_did_not_come_to_look_in_time_count_when_it_com
 
     [row] = rows(rig.reader)
     assert row.starts_at == start_of(rig.clock.now_ms(), TEN_SECONDS)
-    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+    assert [task_stats.counts for task_stats in row.tasks.values()] == [{"claimed": 1}]
 
 
 @pytest.mark.shows("R-MET-33", "R-MET-41")
 @pytest.mark.parametrize("fault", [StoreRefused("it will not"), OverflowError("too large")], ids=repr)
-def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it_up(
+def test_metrics_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it_up(
     rig: Rig, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     def trouble(name: str, _: object) -> None:
@@ -234,7 +234,7 @@ def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it
 
     rig.insert(1)
     watched = Watched(rig.store, trouble)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     coordinator.tick()
     [one] = rig.threads.begin()
     rig.clock.advance(ms=TEN_SECONDS)
@@ -249,7 +249,7 @@ def test_figures_that_cannot_be_written_at_all_neither_stop_a_worker_nor_hold_it
     assert rig.reader.counts()[DEFAULT_QUEUE].completed == 1
 
 
-def test_a_store_that_is_away_is_not_asked_to_take_the_last_figures(rig: Rig) -> None:
+def test_a_store_that_is_away_is_not_asked_to_take_the_last_metrics(rig: Rig) -> None:
     is_away = False
 
     def trouble(_: str, __: object) -> None:
@@ -258,7 +258,7 @@ def test_a_store_that_is_away_is_not_asked_to_take_the_last_figures(rig: Rig) ->
 
     rig.insert(1)
     watched = Watched(rig.store, trouble)
-    coordinator = rig.coordinator(threads=1, store=watched.seam)
+    coordinator = rig.coordinator(threads=1, store=watched.contract)
     coordinator.tick()
     [one] = rig.threads.begin()
     is_away = True
@@ -278,7 +278,7 @@ def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_counted(rig: Rig) -
             raise StoreUnavailable("its answer is lost")
 
     rig.insert(1)
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble, too_late=True).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble, too_late=True).contract)
     coordinator.tick()
     is_away = False
 
@@ -286,4 +286,4 @@ def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_counted(rig: Rig) -
     coordinator.flush_metrics()
 
     [row] = rows(rig.reader)
-    assert [tally.counts for tally in row.tasks.values()] == [{"claimed": 1}]
+    assert [task_stats.counts for task_stats in row.tasks.values()] == [{"claimed": 1}]

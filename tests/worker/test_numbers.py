@@ -80,7 +80,7 @@ def test_old_jobs_are_removed_in_short_batches(store: Store, clock: ManualClock)
         assert store.prune(1_000) == 1_000
         calls.append(monotonic() - began)  # the lock is held for less than the call takes
 
-    # The shorter one: of the other nobody knows how long the machine did something else.
+    # The shorter one: in the other the machine may have done something else for long.
     assert min(calls) < TEN_TIMES * min(0.100, 1_000 / 20_000)
 
 

@@ -1,4 +1,4 @@
-"""A program's transaction that stays open holds up nobody but those who need what it has taken."""
+"""A program's transaction that stays open delays only calls that need what it has locked."""
 
 from __future__ import annotations
 
@@ -257,7 +257,7 @@ def test_a_transaction_is_known_to_the_worker_before_the_statement_that_complete
     with app.run_worker(threads=2):
         job = serve.enqueue()
         assert has_ended.wait(PATIENCE)
-        # Settled with others, it would hold up their exchange.
+        # Settled with others, it would hold up their settle-and-claim.
         work.enqueue().wait(PATIENCE)
         before = job.refresh().state
         opened[0].commit()
@@ -291,9 +291,9 @@ def test_an_operator_is_told_which_jobs_are_busy(app: Forebay, work: Task[[], No
     with closing(psycopg.connect(engine.address.dsn)) as connection:
         [held] = consumer.claim(1)
         consumer.complete_tx(connection, held)
-        verdicts = app.client.cancel([job.id for job in jobs])
+        results = app.client.cancel([job.id for job in jobs])
         connection.commit()
     consumer.close()
 
-    assert [verdict.is_busy for verdict in verdicts] == [job.id == held.id for job in jobs]
+    assert [result.is_busy for result in results] == [job.id == held.id for job in jobs]
     assert eventually(lambda: jobs[0].refresh().state is JobState.COMPLETED)

@@ -19,7 +19,7 @@ from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.contract.store import Store
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.task_invoker import JobTimeout
-from tests.app.watching import Watched
+from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim
 from tests.worker.rig import Rig
 
@@ -30,7 +30,7 @@ class Outage:
     def __init__(self, *names: str, error: Callable[[], BaseException] | None = None) -> None:
         self.lasts = False
         self._names = names or ("settle_and_claim",)
-        self._error = error or (lambda: StoreUnavailable("nobody is at home"))
+        self._error = error or (lambda: StoreUnavailable("the store is away"))
 
     def __call__(self, name: str, args: tuple[Any, ...]) -> None:
         if self.lasts and name in self._names:
@@ -39,7 +39,7 @@ class Outage:
 
 def on_bad_ground(rig: Rig, outage: Outage, *, too_late: bool = False, **options: Any) -> Coordinator:
     watched = Watched(rig.store, outage, too_late=too_late)
-    return rig.coordinator(store=watched.seam, **options)
+    return rig.coordinator(store=watched.contract, **options)
 
 
 before_and_after = pytest.mark.parametrize("too_late", [False, True], ids=["before", "after"])
@@ -63,7 +63,7 @@ def test_what_ends_meanwhile_does_not_make_the_wait_longer_and_is_not_logged_eac
 
     assert rest == pytest.approx([first] * 20)
     assert second == pytest.approx(2 * first)
-    assert len([line for line in caplog.messages if "nobody is at home" in line]) == 2
+    assert len([line for line in caplog.messages if "the store is away" in line]) == 2
 
 
 # ------------------------------------------------------------------ settlements
@@ -139,7 +139,7 @@ def test_jobs_go_on_running_and_what_they_return_is_accepted_after_the_outage(ri
     assert rig.job(job).result == b"7"
 
 
-def test_what_somebody_else_has_taken_over_meanwhile_is_refused(rig: Rig, other_store: Store) -> None:
+def test_what_another_worker_has_taken_over_meanwhile_is_refused(rig: Rig, other_store: Store) -> None:
     [job] = rig.insert()
     outage = Outage()
     coordinator = on_bad_ground(rig, outage)
@@ -176,13 +176,15 @@ def test_time_runs_out_while_the_store_is_away(rig: Rig) -> None:
     assert isinstance(one.stopped_by, JobTimeout)
 
 
-@pytest.mark.parametrize("only", [(), ("acquire_maintenance",)], ids=["wholly away", "duties only"])
+@pytest.mark.parametrize(
+    "only", [(), ("acquire_maintenance",)], ids=["wholly away", "maintenance tasks only"]
+)
 def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
     rig: Rig, other_store: Store, only: tuple[str, ...]
 ) -> None:
     outage = Outage(*only)
-    duties = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
-    coordinator = on_bad_ground(rig, outage, duties=duties)
+    tasks = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = on_bad_ground(rig, outage, tasks=tasks)
     for _ in range(15):
         coordinator.tick()
         rig.clock.advance(seconds=1)
@@ -204,8 +206,8 @@ def test_after_an_outage_the_sweep_lets_the_holders_of_leases_come_first(
 
 def test_who_does_not_come_back_after_an_outage_is_swept_in_the_end(rig: Rig, other_store: Store) -> None:
     outage = Outage()
-    duties = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
-    coordinator = on_bad_ground(rig, outage, duties=duties)
+    tasks = standard_tasks(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 1.0)
+    coordinator = on_bad_ground(rig, outage, tasks=tasks)
     [job] = rig.insert(queue=QueueName("elsewhere"))
     claim(other_store, queue=QueueName("elsewhere"), worker=OTHER_WORKER)
     for outage.lasts in [False, *[True] * 40, *[False] * 13]:
@@ -219,7 +221,7 @@ def test_who_does_not_come_back_after_an_outage_is_swept_in_the_end(rig: Rig, ot
 
 
 @pytest.mark.shows("R-LEASE-25")
-def test_jobs_of_a_claim_whose_answer_was_lost_are_adopted_and_run_once(rig: Rig) -> None:
+def test_jobs_of_a_claim_whose_answer_was_lost_are_recovered_and_run_once(rig: Rig) -> None:
     ids = rig.insert(2)
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
@@ -255,7 +257,7 @@ def test_in_doubt_nothing_new_is_claimed_before_the_old_is_known(rig: Rig) -> No
     assert len(rig.threads.given) == 2
 
 
-def test_an_adopted_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None:
+def test_a_recovered_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None:
     [job] = rig.insert()
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
@@ -271,14 +273,14 @@ def test_an_adopted_lease_is_renewed_before_its_job_is_started(rig: Rig) -> None
     assert one.start_by > rig.clock.monotonic()
 
 
-def test_an_adopted_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig) -> None:
+def test_a_recovered_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig) -> None:
     [job] = rig.insert()
     outage = Outage("settle_and_claim", "renew")
     coordinator = on_bad_ground(rig, outage, too_late=True)
     outage.lasts = True
     coordinator.tick()
     outage = Outage("renew")
-    coordinator._store = Watched(rig.store, outage).seam
+    coordinator._store = Watched(rig.store, outage).contract
     outage.lasts = True
 
     coordinator.tick()
@@ -289,7 +291,7 @@ def test_an_adopted_job_is_not_started_when_its_lease_cannot_be_renewed(rig: Rig
     assert [one.job.id for one in rig.threads.given] == [job]
 
 
-def test_a_worker_that_stops_hands_back_what_it_adopts(rig: Rig) -> None:
+def test_a_worker_that_stops_hands_back_what_it_recovers(rig: Rig) -> None:
     [job] = rig.insert()
     outage = Outage()
     coordinator = on_bad_ground(rig, outage, too_late=True)
@@ -307,7 +309,7 @@ def test_a_worker_that_stops_hands_back_what_it_adopts(rig: Rig) -> None:
     assert (rig.job(job).state, rig.job(job).failures) == (JobState.PENDING, 0)
 
 
-def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) -> None:
+def test_jobs_claimed_before_a_maintenance_task_found_the_store_away_are_run_once(rig: Rig) -> None:
     ids = rig.insert(2)
     outage = Outage("acquire_maintenance")
 
@@ -319,7 +321,7 @@ def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) 
         def run(self, store: Store) -> bool:
             return False
 
-    coordinator = on_bad_ground(rig, outage, duties=[Nothing()])
+    coordinator = on_bad_ground(rig, outage, tasks=[Nothing()])
     outage.lasts = True
     coordinator.tick()
     outage.lasts = False
@@ -328,7 +330,7 @@ def test_jobs_claimed_before_a_duty_found_the_store_away_are_run_once(rig: Rig) 
     assert [one.job.id for one in rig.threads.given] == ids
 
 
-def test_the_next_attempt_at_a_job_may_run_here_beside_the_lost_one(rig: Rig, other_store: Store) -> None:
+def test_the_next_attempt_at_a_job_may_run_here_next_to_the_lost_one(rig: Rig, other_store: Store) -> None:
     [job] = rig.insert()
     coordinator = rig.coordinator(threads=2)
     coordinator.tick()

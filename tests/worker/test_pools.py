@@ -15,12 +15,12 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import ConfigError
 from forebay.worker.slots import ExecutorKind
 from forebay.worker.worker import Worker
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 
 class Crowd:
-    """Counts who is inside, and how many at most; nobody leaves before the door is open."""
+    """Counts who is inside, and how many at most; no thread leaves before the door is open."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -159,7 +159,7 @@ def test_a_worker_has_two_handles_each_used_by_one_thread_and_closes_them(app: F
         ended.set()
 
     with no_thread_stays():
-        worker = Worker(engine.seam, app.registry)
+        worker = Worker(engine.contract, app.registry)
         worker.start()
         app.client.enqueue([long.job()])
         assert ended.wait(DEADLINE)

@@ -8,14 +8,14 @@ from forebay.worker.prefetch import MAX_PREFETCH, PrefetchPolicy
 
 
 def known(**durations: float) -> PrefetchPolicy:
-    """A pace that has seen fifty runs of each task, and has had time to grow."""
-    pace = PrefetchPolicy()
+    """A prefetch policy that has seen fifty runs of each task, and has had time to grow."""
+    policy = PrefetchPolicy()
     for task, seconds in durations.items():
         for _ in range(50):
-            pace.record_duration(task, seconds)
+            policy.record_duration(task, seconds)
     for _ in range(20):
-        pace.prefetch_count([], 0)
-    return pace
+        policy.prefetch_count([], 0)
+    return policy
 
 
 def test_there_is_no_surplus_before_anything_was_claimed() -> None:
@@ -23,10 +23,10 @@ def test_there_is_no_surplus_before_anything_was_claimed() -> None:
 
 
 def test_there_is_no_surplus_for_an_unknown_task() -> None:
-    pace = known(quick=0.001)
+    policy = known(quick=0.001)
 
-    assert pace.prefetch_count({"quick"}, 4) > 0
-    assert pace.prefetch_count({"quick", "never seen"}, 4) == 0
+    assert policy.prefetch_count({"quick"}, 4) > 0
+    assert policy.prefetch_count({"quick", "never seen"}, 4) == 0
 
 
 def test_the_surplus_is_a_tenth_of_a_second_of_work() -> None:
@@ -42,26 +42,26 @@ def test_long_jobs_give_no_surplus() -> None:
 
 
 def test_there_is_no_surplus_when_some_runs_take_much_longer_than_most() -> None:
-    pace = known(mixed=0.001)
+    policy = known(mixed=0.001)
     for _ in range(5):
-        pace.record_duration("mixed", 0.5)
+        policy.record_duration("mixed", 0.5)
 
-    assert pace.prefetch_count({"mixed"}, 4) == 0
+    assert policy.prefetch_count({"mixed"}, 4) == 0
 
 
 def test_one_slow_run_in_a_hundred_does_not_make_a_task_uneven() -> None:
-    pace = known(quick=0.001)
-    pace.record_duration("quick", 0.02)
+    policy = known(quick=0.001)
+    policy.record_duration("quick", 0.02)
 
-    assert pace.prefetch_count({"quick"}, 4) > 0
+    assert policy.prefetch_count({"quick"}, 4) > 0
 
 
 def test_old_runs_are_forgotten() -> None:
-    pace = known(once_slow=1.0)
+    policy = known(once_slow=1.0)
     for _ in range(64):
-        pace.record_duration("once_slow", 0.001)
+        policy.record_duration("once_slow", 0.001)
 
-    assert pace.prefetch_count({"once_slow"}, 4) > 100
+    assert policy.prefetch_count({"once_slow"}, 4) > 100
 
 
 def test_the_surplus_never_grows_beyond_its_limit() -> None:
@@ -69,11 +69,11 @@ def test_the_surplus_never_grows_beyond_its_limit() -> None:
 
 
 def test_after_a_late_start_the_surplus_grows_again_from_nothing() -> None:
-    pace = known(instant=0.000_1)
+    policy = known(instant=0.000_1)
 
-    pace.reset()
+    policy.reset()
 
-    assert [pace.prefetch_count({"instant"}, 4) for _ in range(5)] == [1, 2, 4, 8, 16]
+    assert [policy.prefetch_count({"instant"}, 4) for _ in range(5)] == [1, 2, 4, 8, 16]
 
 
 def test_slots_that_are_all_taken_by_long_jobs_give_no_surplus() -> None:

@@ -10,7 +10,7 @@ from forebay.errors import ConfigError
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.process_recycler import ProcessLimits, Recycler, Retirement, ThreadHealth
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 
 def recycling(clock: ManualClock, slots: Slots, memory: int = 0, **limits: float) -> Recycler:

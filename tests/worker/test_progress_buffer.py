@@ -16,7 +16,7 @@ from forebay.testing.manual_clock import ManualClock
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import JobInterrupted
-from tests.app.watching import Held, Watched
+from tests.app.watched_store import Held, Watched
 from tests.worker.rig import Rig
 
 
@@ -86,7 +86,7 @@ def test_the_coordinator_sleeps_no_longer_than_until_there_is_something_to_write
 
 def test_a_job_that_says_nothing_new_writes_nothing(rig: Rig) -> None:
     store = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=store.seam)
+    coordinator = rig.coordinator(threads=1, store=store.contract)
     rig.insert()
     coordinator.tick()
     begun(rig).context.progress(1)
@@ -117,7 +117,7 @@ def test_the_last_words_go_with_the_settlement(rig: Rig) -> None:
 
 def test_who_talks_on_when_its_attempt_is_over_costs_one_look(rig: Rig) -> None:
     store = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=store.seam)
+    coordinator = rig.coordinator(threads=1, store=store.contract)
     [job_id] = rig.insert()
     coordinator.tick()
     one = begun(rig)
@@ -143,7 +143,7 @@ def test_an_outage_loses_no_word_and_keeps_each_once(rig: Rig, is_stored: bool) 
             raise StoreUnavailable("gone fishing")
 
     store = Watched(rig.store, away, too_late=is_stored)
-    coordinator = rig.coordinator(threads=1, store=store.seam)
+    coordinator = rig.coordinator(threads=1, store=store.contract)
     [job_id] = rig.insert()
     coordinator.tick()
     one = begun(rig)
@@ -190,7 +190,7 @@ def test_a_step_waits_through_an_outage(rig: Rig) -> None:
             failures.pop()
             raise StoreUnavailable("gone fishing")
 
-    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, away).seam)
+    coordinator = rig.coordinator(threads=1, store=Watched(rig.store, away).contract)
     [job_id] = rig.insert()
     coordinator.tick()
     context = begun(rig).context
@@ -245,7 +245,7 @@ def test_a_step_after_the_end_of_its_attempt_is_refused(rig: Rig) -> None:
     assert pending.refusal is not None
 
 
-def test_a_note_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
+def test_a_progress_update_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -> None:
     coordinator = rig.coordinator(threads=1)
     [job_id] = rig.insert()
     coordinator.tick()
@@ -289,7 +289,7 @@ def test_many_words_ring_once(alone: Alone) -> None:
 
 def test_an_interrupt_in_the_middle_of_a_word_delays_it_at_most(rig: Rig, alone: Alone) -> None:
     class Interrupting(dict[Any, Any]):
-        """A list of news in which an interrupt comes before the first entry."""
+        """A list of messages in which an interrupt comes before the first entry."""
 
         is_first = True
 
@@ -320,7 +320,7 @@ def test_words_that_an_interrupt_has_left_unlisted_go_with_the_end(alone: Alone)
     assert [line.text for line in note.lines] == ["last words"]
 
 
-def test_a_step_that_nobody_will_write_is_answered(alone: Alone) -> None:
+def test_a_step_that_will_not_be_written_is_answered(alone: Alone) -> None:
     waiting = alone.noting.save_step(alone.context, a_step("before"))
     alone.noting.close()
     late = alone.noting.save_step(alone.context, a_step("after"))
@@ -370,7 +370,7 @@ def test_a_wake_up_lets_a_busy_worker_look_for_cancels_soon(rig: Rig, other_stor
     one = begun(rig)
     other_store.cancel([job_id], "not needed")
 
-    coordinator.tick()  # no slot is free, and nobody has said that anything happened
+    coordinator.tick()  # no slot is free, and no wake-up came
     unheard = one.context.is_cancelled
     rig.inbox.wake()
     pause = coordinator.tick()
@@ -384,7 +384,7 @@ def test_a_wake_up_lets_a_busy_worker_look_for_cancels_soon(rig: Rig, other_stor
 
 def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
     store = Watched(rig.store)
-    coordinator = rig.coordinator(threads=1, store=store.seam)
+    coordinator = rig.coordinator(threads=1, store=store.contract)
     rig.insert()
     coordinator.tick()
     begun(rig)
@@ -403,7 +403,7 @@ def test_wake_ups_are_worth_ten_looks_a_second_at_most(rig: Rig) -> None:
 
 def test_what_meets_a_lock_waits_without_an_answer_and_is_kept_once_when_the_lock_is_gone(rig: Rig) -> None:
     held = Held(rig.store)
-    coordinator = rig.coordinator(threads=1, store=held.seam)
+    coordinator = rig.coordinator(threads=1, store=held.contract)
     [job_id] = rig.insert()
     coordinator.tick()
     one = begun(rig)
@@ -429,7 +429,7 @@ def test_what_meets_a_lock_waits_without_an_answer_and_is_kept_once_when_the_loc
 
 def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> None:
     held = Held(rig.store)
-    coordinator = rig.coordinator(threads=1, store=held.seam)
+    coordinator = rig.coordinator(threads=1, store=held.contract)
     rig.insert()
     coordinator.tick()
     one = begun(rig)
@@ -449,7 +449,7 @@ def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> 
 
 def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> None:
     held = Held(rig.store)
-    coordinator = rig.coordinator(threads=1, store=held.seam)
+    coordinator = rig.coordinator(threads=1, store=held.contract)
     [job_id] = rig.insert()
     coordinator.tick()
     one = begun(rig)
@@ -458,7 +458,7 @@ def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> N
     rig.threads.finish(one)
     coordinator.tick()
     asked = len(held.calls)
-    coordinator.tick()  # they wait for their settlement: no other exchange fails because of them
+    coordinator.tick()  # they wait for their settlement: no other settle-and-claim fails because of them
     calls = len(held.calls) - asked
     before = rig.job(job_id).state
     held.leases = set()

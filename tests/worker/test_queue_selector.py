@@ -18,31 +18,36 @@ from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.domain.making import a_job
+from tests.domain.sample_jobs import a_job
 
 CALLS: ExecutorKinds = frozenset([ExecutorKind.CALLS])
 COROUTINES: ExecutorKinds = frozenset([ExecutorKind.COROUTINES])
 
 
-GATES = frozenset(["task:known"])
+LANES = frozenset(["task:known"])
 
 
 def asking(
-    slots: Slots, clock: ManualClock, pace: PrefetchPolicy | None = None, **lanes: ExecutorKinds
+    slots: Slots, clock: ManualClock, prefetch: PrefetchPolicy | None = None, **lanes: ExecutorKinds
 ) -> QueueSelector:
-    steering = QueueWeights({QueueName(name): 1 for name in lanes}, slots, Inbox())
-    return asking_by(steering, slots, clock, pace, **lanes)
+    queue_weights = QueueWeights({QueueName(name): 1 for name in lanes}, slots, Inbox())
+    return asking_by(queue_weights, slots, clock, prefetch, **lanes)
 
 
 def asking_by(
-    steering: QueueWeights,
+    queue_weights: QueueWeights,
     slots: Slots,
     clock: ManualClock,
-    pace: PrefetchPolicy | None = None,
+    prefetch: PrefetchPolicy | None = None,
     **lanes: ExecutorKinds,
 ) -> QueueSelector:
     return QueueSelector(
-        steering, lambda queue: lanes.get(queue, CALLS), lambda: GATES, slots, pace or PrefetchPolicy(), clock
+        queue_weights,
+        lambda queue: lanes.get(queue, CALLS),
+        lambda: LANES,
+        slots,
+        prefetch or PrefetchPolicy(),
+        clock,
     )
 
 
@@ -67,7 +72,7 @@ def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> Non
 
     wants, room = asking(slots, clock, mail=CALLS).next_claims([])
 
-    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=GATES)], 1)
+    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=LANES)], 1)
 
 
 def test_what_is_about_to_end_counts_as_free(clock: ManualClock) -> None:
@@ -149,10 +154,10 @@ def test_when_less_came_than_was_asked_for_the_queues_are_empty(clock: ManualClo
 
 
 def test_short_jobs_travel_with_a_surplus(clock: ManualClock) -> None:
-    slots, pace = Slots(threads=4), PrefetchPolicy()
-    ask = asking(slots, clock, pace, mail=CALLS)
+    slots, prefetch = Slots(threads=4), PrefetchPolicy()
+    ask = asking(slots, clock, prefetch, mail=CALLS)
     for _ in range(50):
-        pace.record_duration("send", 0.001)
+        prefetch.record_duration("send", 0.001)
     ask.next_claims([])
     ask.record_claimed([a_job(task="send")])
 
@@ -162,12 +167,12 @@ def test_short_jobs_travel_with_a_surplus(clock: ManualClock) -> None:
 
 
 def test_there_is_no_surplus_behind_slots_that_are_taken_by_long_jobs(clock: ManualClock) -> None:
-    # The long ones have not ended, so the pace knows nothing of them: it would claim hundreds of short jobs
+    # The long ones have not ended, so the policy knows nothing of them: it would claim hundreds of short jobs
     # that then wait here while another worker has a free slot.
-    slots, pace = Slots(threads=4), PrefetchPolicy()
-    ask = asking(slots, clock, pace, mail=CALLS)
+    slots, prefetch = Slots(threads=4), PrefetchPolicy()
+    ask = asking(slots, clock, prefetch, mail=CALLS)
     for _ in range(50):
-        pace.record_duration("send", 0.001)
+        prefetch.record_duration("send", 0.001)
     ask.record_claimed([a_job(task="send")])
     slots.add(held(4, started_at=clock.monotonic()))
     clock.advance(seconds=0.2)
@@ -209,18 +214,18 @@ def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock
     assert (first, full, again) == (["mixed"], ([], 0), ["reports"])
 
 
-def test_a_worker_says_which_gates_it_may_pass(clock: ManualClock) -> None:
+def test_a_worker_says_which_lanes_it_may_serve(clock: ManualClock) -> None:
     wants, _ = asking(
         Slots(2), clock, a=frozenset([ExecutorKind.CALLS]), b=frozenset([ExecutorKind.CALLS])
     ).next_claims(())
 
-    assert [want.lanes for want in wants] == [GATES, GATES]
+    assert [want.lanes for want in wants] == [LANES, LANES]
 
 
 # ------------------------------------------------------------------ weights, strictness and pauses
 
 
-def steered(slots: Slots, *, strict: bool = False, **weights: int) -> QueueWeights:
+def weighted(slots: Slots, *, strict: bool = False, **weights: int) -> QueueWeights:
     return QueueWeights(
         {QueueName(name): weight for name, weight in weights.items()}, slots, Inbox(), strict=strict
     )
@@ -239,7 +244,7 @@ def visits(ask: QueueSelector, count: int) -> list[str]:
 def test_the_heavier_queue_is_asked_first_and_more_often(clock: ManualClock) -> None:
     slots = Slots(threads=1)
 
-    order = visits(asking_by(steered(slots, low=1, high=3), slots, clock), 8)
+    order = visits(asking_by(weighted(slots, low=1, high=3), slots, clock), 8)
 
     assert order == ["high", "high", "low", "high"] * 2
 
@@ -248,14 +253,14 @@ def test_the_heavier_queue_is_asked_first_and_more_often(clock: ManualClock) -> 
 def test_each_queue_has_its_share_of_the_visits(clock: ManualClock) -> None:
     slots = Slots(threads=1)
 
-    order = visits(asking_by(steered(slots, a=3, b=2, c=1, d=1), slots, clock), 1_001)
+    order = visits(asking_by(weighted(slots, a=3, b=2, c=1, d=1), slots, clock), 1_001)
 
     assert {queue: order.count(queue) for queue in "abcd"} == {"a": 429, "b": 286, "c": 143, "d": 143}
 
 
 def test_room_for_many_is_divided_among_the_queues_that_flow(clock: ManualClock) -> None:
     slots = Slots(threads=40)
-    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    ask = asking_by(weighted(slots, low=1, high=3), slots, clock)
     firsts = portions(ask)
     ask.record_claimed(jobs_of(high=40))
     seconds = portions(ask)
@@ -263,7 +268,7 @@ def test_room_for_many_is_divided_among_the_queues_that_flow(clock: ManualClock)
     thirds = portions(ask)
     ask.record_claimed(jobs_of(high=11, low=29))
 
-    assert firsts == {"high": 40, "low": 40}  # nobody knows yet who has something
+    assert firsts == {"high": 40, "low": 40}  # unknown yet which queue has something
     assert seconds == {"low": 1, "high": 40}
     assert thirds == {"low": 29, "high": 11}  # low makes up for what it was behind
     assert portions(ask) == {"high": 30, "low": 10}
@@ -271,7 +276,7 @@ def test_room_for_many_is_divided_among_the_queues_that_flow(clock: ManualClock)
 
 def test_a_queue_that_runs_dry_leaves_its_room_to_the_others_at_once(clock: ManualClock) -> None:
     slots = Slots(threads=40)
-    ask = asking_by(steered(slots, low=1, high=3), slots, clock)
+    ask = asking_by(weighted(slots, low=1, high=3), slots, clock)
     ask.next_claims([])
     ask.record_claimed(jobs_of(high=20, low=20))
 
@@ -298,7 +303,7 @@ def jobs_of(**counts: int) -> list[Job]:
 def test_long_runs_keep_to_the_weights_whatever_the_room(clock: ManualClock) -> None:
     dice, had = Random(1), Counter[str]()
     slots = Slots(threads=100)
-    ask = asking_by(steered(slots, a=3, b=2, c=1), slots, clock)
+    ask = asking_by(weighted(slots, a=3, b=2, c=1), slots, clock)
     for _ in range(500):
         busy = held(dice.randrange(100))
         slots.add(busy)
@@ -321,21 +326,21 @@ def test_a_light_queue_waits_no_longer_than_its_weight_says_however_full_the_oth
 ) -> None:
     slots = Slots(threads=1)
 
-    order = visits(asking_by(steered(slots, urgent=20, other=3, low=1), slots, clock), 240)
+    order = visits(asking_by(weighted(slots, urgent=20, other=3, low=1), slots, clock), 240)
 
     turns = [place for place, queue in enumerate(order) if queue == "low"]
     assert len(turns) == 10
     assert max(later - one for one, later in pairwise(turns)) <= 24 + 2
 
 
-def test_other_weights_count_from_now_on_and_nobody_owes_for_what_was(clock: ManualClock) -> None:
+def test_other_weights_count_from_now_on_and_no_queue_owes_for_what_was(clock: ManualClock) -> None:
     slots = Slots(threads=1)
-    steering = QueueWeights({QueueName("a"): None, QueueName("b"): None}, slots, Inbox())
-    ask = asking_by(steering, slots, clock)
-    steering.update_weights({QueueName("a"): 9})
+    queue_weights = QueueWeights({QueueName("a"): None, QueueName("b"): None}, slots, Inbox())
+    ask = asking_by(queue_weights, slots, clock)
+    queue_weights.update_weights({QueueName("a"): 9})
     before = visits(ask, 100)
 
-    steering.update_weights({QueueName("b"): 3})
+    queue_weights.update_weights({QueueName("b"): 3})
 
     assert (before.count("a"), before.count("b")) == (90, 10)
     assert visits(ask, 40).count("b") == 30
@@ -345,8 +350,8 @@ def test_other_weights_count_from_now_on_and_nobody_owes_for_what_was(clock: Man
 def test_a_strict_worker_asks_in_the_order_given_and_others_do_not(clock: ManualClock) -> None:
     slots = Slots(threads=1)
 
-    strict = visits(asking_by(steered(slots, strict=True, first=1, second=9), slots, clock), 4)
-    fair = visits(asking_by(steered(slots, first=1, second=9), slots, clock), 4)
+    strict = visits(asking_by(weighted(slots, strict=True, first=1, second=9), slots, clock), 4)
+    fair = visits(asking_by(weighted(slots, first=1, second=9), slots, clock), 4)
 
     assert strict == ["first"] * 4
     assert fair[0] == "second"
@@ -354,8 +359,8 @@ def test_a_strict_worker_asks_in_the_order_given_and_others_do_not(clock: Manual
 
 def test_a_strict_worker_keeps_the_order_between_lanes_too(clock: ManualClock) -> None:
     slots = Slots(threads=4, coroutines=4)
-    steering = steered(slots, strict=True, mail=1, web=1)
-    ask = asking_by(steering, slots, clock, web=COROUTINES | CALLS)
+    queue_weights = weighted(slots, strict=True, mail=1, web=1)
+    ask = asking_by(queue_weights, slots, clock, web=COROUTINES | CALLS)
 
     for _ in range(3):
         assert names(ask.next_claims([])[0]) == ["mail"]
@@ -366,35 +371,35 @@ def test_a_strict_worker_keeps_the_order_between_lanes_too(clock: ManualClock) -
 @pytest.mark.shows("R-QUEUE-15")
 def test_a_paused_queue_is_left_out(clock: ManualClock) -> None:
     slots = Slots(threads=2)
-    steering = steered(slots, a=1, b=1)
-    ask = asking_by(steering, slots, clock)
+    queue_weights = weighted(slots, a=1, b=1)
+    ask = asking_by(queue_weights, slots, clock)
 
-    steering.pause("a")
+    queue_weights.pause("a")
 
     assert {name for _ in range(3) for name in names(ask.next_claims([])[0])} == {"b"}
 
 
-def test_when_all_queues_are_paused_nothing_is_asked_and_nobody_asks_again(clock: ManualClock) -> None:
+def test_when_all_queues_are_paused_nothing_is_asked_and_no_claim_follows(clock: ManualClock) -> None:
     slots = Slots(threads=2)
-    steering = steered(slots, a=1)
-    ask = asking_by(steering, slots, clock)
-    steering.pause()
+    queue_weights = weighted(slots, a=1)
+    ask = asking_by(queue_weights, slots, clock)
+    queue_weights.pause()
 
     assert ask.next_claims([]) == ([], 0)
     assert not ask.has_more(0)
 
-    steering.resume()
+    queue_weights.resume()
 
     assert names(ask.next_claims([])[0]) == ["a"]
 
 
 def test_a_queue_that_was_paused_is_owed_nothing_for_that(clock: ManualClock) -> None:
     slots = Slots(threads=1)
-    steering = steered(slots, a=1, b=1)
-    ask = asking_by(steering, slots, clock)
-    steering.pause("a")
+    queue_weights = weighted(slots, a=1, b=1)
+    ask = asking_by(queue_weights, slots, clock)
+    queue_weights.pause("a")
     visits(ask, 100)
 
-    steering.resume("a")
+    queue_weights.resume("a")
 
     assert visits(ask, 4).count("b") == 2

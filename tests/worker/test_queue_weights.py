@@ -26,64 +26,68 @@ from tests.worker.support import DEADLINE
 HIGH, LOW = QueueName("high"), QueueName("low")
 
 
-def steering(weights: dict[QueueName, int | None], *, strict: bool = False) -> QueueWeights:
+def queue_weights(weights: dict[QueueName, int | None], *, strict: bool = False) -> QueueWeights:
     return QueueWeights(weights, Slots(threads=1), Inbox(), strict=strict)
 
 
 def unasked() -> Reader:
-    raise AssertionError("nobody should look")
+    raise AssertionError("the store is not to be read")
 
 
 @pytest.mark.shows("R-PRI-26", "R-PRI-27", "R-WORK-23")
 def test_a_worker_takes_the_weights_of_its_queues_and_sees_when_they_change(
     store: Store, engine: Engine, clock: ManualClock
 ) -> None:
-    steered = steering(parse_queue_weights(["default", "high", "low"]))
-    weighing = QueueWeightRefresher(steered, engine.reader, clock)
+    weights = queue_weights(parse_queue_weights(["default", "high", "low"]))
+    weighing = QueueWeightRefresher(weights, engine.reader, clock)
     store.save_queue(HIGH, {"weight": 3})
 
     weighing.refresh_if_due()
-    first = dict(steered.weights)
+    first = dict(weights.weights)
     store.save_queue(HIGH, {"weight": 1})
     store.save_queue(LOW, {"weight": 7})
     weighing.refresh_if_due()
-    too_early = dict(steered.weights)
+    too_early = dict(weights.weights)
     clock.advance(round(REFRESH_SECONDS * 1_000))
     weighing.refresh_if_due()
 
     assert first == too_early == {"default": 1, "high": 3, "low": 1}
-    assert steered.weights == {"default": 1, "high": 1, "low": 7}
+    assert weights.weights == {"default": 1, "high": 1, "low": 7}
 
 
 def test_a_weight_that_the_worker_was_given_wins(store: Store, engine: Engine, clock: ManualClock) -> None:
-    steered = steering({HIGH: 2, LOW: None})
+    weights = queue_weights({HIGH: 2, LOW: None})
     store.save_queue(HIGH, {"weight": 9})
     store.save_queue(LOW, {"weight": 5})
 
-    QueueWeightRefresher(steered, engine.reader, clock).refresh_if_due()
+    QueueWeightRefresher(weights, engine.reader, clock).refresh_if_due()
 
-    assert steered.weights == {HIGH: 2, LOW: 5}
+    assert weights.weights == {HIGH: 2, LOW: 5}
 
 
 def test_who_cannot_look_goes_on_with_the_weights_it_has(clock: ManualClock) -> None:
-    steered = steering({HIGH: 2, LOW: None})
-    before = dict(steered.weights)
+    weights = queue_weights({HIGH: 2, LOW: None})
+    before = dict(weights.weights)
 
     def broken() -> Reader:
         raise StoreError("too many connections")
 
-    QueueWeightRefresher(steered, broken, clock).refresh_if_due()
+    QueueWeightRefresher(weights, broken, clock).refresh_if_due()
 
-    assert steered.weights == before
+    assert weights.weights == before
 
 
 @pytest.mark.parametrize(
-    "steered",
-    [steering({HIGH: 3, LOW: 1}), steering({HIGH: None}), steering({HIGH: None, LOW: None}, strict=True)],
+    "weights",
+    [
+        queue_weights({HIGH: 3, LOW: 1}),
+        queue_weights({HIGH: None}),
+        queue_weights({HIGH: None, LOW: None}, strict=True),
+    ],
     ids=["given", "one queue", "strict"],
 )
-def test_who_has_nothing_to_weigh_asks_nobody(steered: QueueWeights, clock: ManualClock) -> None:
-    QueueWeightRefresher(steered, unasked, clock).refresh_if_due()
+def test_without_queues_to_weigh_the_store_is_not_asked(weights: QueueWeights, clock: ManualClock) -> None:
+    QueueWeightRefresher(weights, unasked, clock).refresh_if_due()
 
 
 @pytest.mark.shows("R-TEST-45", "R-EDGE-41", "R-PRI-29", "R-PRI-33")

@@ -1,4 +1,4 @@
-"""Tickets, leases and room."""
+"""Ownership, leases and room."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, ExecutorKind, Slots
-from tests.domain.making import NOW, a_job
+from tests.domain.sample_jobs import NOW, a_job
 from tests.worker.support import DEADLINE, an_assignment
 
 
-def test_a_ticket_is_taken_once_however_many_threads_want_it() -> None:
-    threads, tickets = 8, 500
-    assignments = [an_assignment() for _ in range(tickets)]
+def test_ownership_is_taken_once_however_many_threads_want_it() -> None:
+    threads, jobs = 8, 500
+    assignments = [an_assignment() for _ in range(jobs)]
     barrier = Barrier(threads)
     taken: list[list[bool]] = [[] for _ in range(threads)]
 
@@ -29,7 +29,7 @@ def test_a_ticket_is_taken_once_however_many_threads_want_it() -> None:
     for worker in workers:
         worker.join(DEADLINE)
 
-    assert [sum(each) for each in zip(*taken, strict=True)] == [1] * tickets
+    assert [sum(each) for each in zip(*taken, strict=True)] == [1] * jobs
 
 
 @pytest.mark.shows("R-LEASE-36", "R-LEASE-50")

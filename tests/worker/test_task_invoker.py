@@ -14,7 +14,7 @@ from forebay.domain.job_history import MAX_TRACEBACK
 from forebay.domain.outcome import Cancelled, Completed, Discarded, Failed, Snoozed
 from forebay.payload.codec import decode_result
 from forebay.worker.task_invoker import LONGEST_DELAY_MS, Invoker
-from tests.worker.invoking import Run, on_a_loop, run_here
+from tests.worker.invocations import Run, on_a_loop, run_here
 from tests.worker.support import an_assignment
 
 # ------------------------------------------------------------------ good ends

@@ -49,7 +49,7 @@ def hanging(app: Forebay) -> Iterator[Callable[[], object]]:
 
 
 def abandoned(app: Forebay) -> list[int]:
-    """What workers have said with their last beats."""
+    """What workers have said with their last heartbeats."""
     return [one.abandoned for one in app.client.read(lambda reader: reader.workers())]
 
 
@@ -80,7 +80,7 @@ def test_four_hung_sockets_do_not_stop_an_embedded_worker_of_four_threads(
 def test_a_worker_says_on_the_list_how_many_threads_it_has_abandoned(app: Forebay) -> None:
     with hanging(app), app.run_worker(threads=2) as worker:
         app.enqueue("hang").wait(timeout=DEADLINE)
-        worker.pause()  # so that it beats at once
+        worker.pause()  # so that it sends a heartbeat at once
 
         eventually(lambda: abandoned(app) == [1])
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from forebay.cli.main import main
-from tools.reference_pages.writing import code, prose, table
+from tools.reference_pages.markdown import code, prose, table
 
 HEAD: Final = """# Commands
 

@@ -12,7 +12,7 @@ from forebay import errors
 from forebay.cli.errors import status_of
 from forebay.errors import ForebayError
 from forebay.service.problem_details import INTERNAL, kind_of
-from tools.reference_pages.writing import code, prose, table
+from tools.reference_pages.markdown import code, prose, table
 
 HEAD: Final = """# Errors
 

@@ -19,7 +19,7 @@ from forebay.domain.time_series import METRICS, SeriesSpan
 from forebay.operations.queue_stats import QueueStats, QueueTotals
 from forebay.service.runtime.prometheus import exposition, request_metrics, worker_metrics
 from forebay.service.runtime.request_stats import RequestRoute, RequestStats
-from tools.reference_pages.writing import code, table
+from tools.reference_pages.markdown import code, table
 
 HEAD: Final = """# Metrics, rules and events
 

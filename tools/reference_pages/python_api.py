@@ -20,7 +20,7 @@ from forebay.app.dead_letters import DeadLetters
 from forebay.app.limits import Limits
 from forebay.app.schedules import Schedules
 from forebay.app.workflow import Workflow, WorkflowHandle
-from tools.reference_pages.writing import anchor, code, prose, table
+from tools.reference_pages.markdown import anchor, code, prose, table
 
 HEAD: Final = """# Python API
 

@@ -16,7 +16,7 @@ from forebay.cli.settings import DEFAULT_URL, PREFIX, SETTING_TYPES
 from forebay.domain.queue import QueueSettings
 from forebay.stores.url_options import URL_OPTIONS
 from tools.reference_pages.command_line import commands, default_of
-from tools.reference_pages.writing import code, table
+from tools.reference_pages.markdown import code, table
 
 _MARKS: Final = "<!-- made by make reference: {0} -->{1}<!-- end of {0} -->"
 # Settings without a flag: meaning and default.

@@ -15,7 +15,7 @@ from benchmarks.compare.notes import note
 
 BATCH: Final = 100
 JOBS, READY, NUMBERS, RUNNING = (f"{{raw}}:{name}" for name in ("jobs", "ready", "numbers", "running"))
-LIST, BELL = "{raw}:list", "{raw}:bell"
+LIST, WAKEUPS = "{raw}:list", "{raw}:wakeups"
 INSERT: Final = """
 local id = redis.call('INCR', KEYS[3])
 redis.call('HSET', KEYS[1], id, ARGV[1])
@@ -61,7 +61,7 @@ def enqueue(argument: dict[str, Any]) -> None:
 
 
 def bulk(arguments: Sequence[dict[str, Any]]) -> None:
-    """Onto a list, pipelined: the quickest that a client can do job by job. Nobody drains it."""
+    """Onto a list, pipelined: the quickest that a client can do job by job. No worker drains it."""
     pipe = client().pipeline(transaction=False)
     for argument in arguments:
         pipe.lpush(LIST, encoded(argument))
@@ -82,7 +82,7 @@ def fill(jobs: int) -> None:
 
 
 def probe(argument: dict[str, Any]) -> None:
-    client().lpush(BELL, encoded(argument))
+    client().lpush(WAKEUPS, encoded(argument))
 
 
 def turn(ended: list[bytes]) -> list[bytes]:
@@ -100,7 +100,7 @@ def main() -> None:
     while True:
         claimed = turn(ended)
         if not claimed and not ended:
-            popped: Any = client().blpop([BELL], timeout=0.5)
+            popped: Any = client().blpop([WAKEUPS], timeout=0.5)
             if popped:
                 note(msgspec.json.decode(popped[1])["t"])
         ended = claimed

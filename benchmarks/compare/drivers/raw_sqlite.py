@@ -76,13 +76,13 @@ def fill(jobs: int) -> None:
 
 
 @cache
-def bell() -> socket.socket:
+def wakeup_socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
 
 def probe(argument: dict[str, Any]) -> None:
     enqueue(argument)
-    bell().sendto(b"", str(folder() / "bell"))
+    wakeup_socket().sendto(b"", str(folder() / "wakeups"))
 
 
 def turn(ended: list[int]) -> list[int]:
@@ -100,12 +100,12 @@ def turn(ended: list[int]) -> list[int]:
 
 
 def main() -> None:
-    bell().bind(str(folder() / "bell"))
+    wakeup_socket().bind(str(folder() / "wakeups"))
     ended: list[int] = []
     while True:
         claimed = turn(ended)
         if not claimed and not ended:
-            bell().recv(16)
+            wakeup_socket().recv(16)
         ended = claimed
 
 

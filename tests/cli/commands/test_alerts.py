@@ -9,7 +9,7 @@ from forebay.domain.alert_channel import MailChannel, WebhookChannel
 from forebay.operations.alerts.records import CHANNELS
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 
 WORD = "s3cret"
 

@@ -10,7 +10,7 @@ from forebay.cli.redaction import redact, redact_data
 from forebay.service.api_keys import digest_of, parse_token
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, refusal
+from tests.cli.command_runner import answer, call, refusal
 
 
 @pytest.mark.shows("R-SEC-03", "R-SEC-13")
@@ -66,7 +66,7 @@ def test_what_makes_no_sense_is_refused(store: Store) -> None:
     assert "already" in refusal("keys", "create", "a", "--allow", "view")["message"]
 
 
-def test_nobody_is_asked_twice_and_a_no_is_a_no(store: Store) -> None:
+def test_a_user_is_asked_once_and_a_no_is_a_no(store: Store) -> None:
     answer("keys", "create", "a", "--allow", "view")
 
     assert call("keys", "revoke", "a").exit_code != 0

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put
+from tests.cli.command_runner import answer, call, put
 
 
 @pytest.mark.shows("R-QUEUE-14", "R-HIST-27", "R-SEC-12")
@@ -39,7 +39,7 @@ def test_lines_are_chosen_and_paged(store: Store) -> None:
     assert ([line["queue"] for line in second["lines"]], second["after"]) == (["a"], None)
     assert [line["queue"] for line in answer("audit", "--queue", "b", "--since", "1h")["lines"]] == ["b"]
     for nothing in (
-        ("--actor", "nobody"),
+        ("--actor", "absent"),
         ("--until", "1h"),
         ("--kind", "limit_changed"),
         ("--request", "r1"),

@@ -13,7 +13,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.cli.calling import answer, call, ids, make, put, refusal
+from tests.cli.command_runner import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")
@@ -156,4 +156,4 @@ def test_the_payload_of_a_dead_letter_is_written_as_it_is(
     }
     assert path.read_bytes() == payload
     assert refusal("dead", "payload", put(store))["status"] == 5
-    assert refusal("dead", "payload", "nobody")["status"] == 4
+    assert refusal("dead", "payload", "absent")["status"] == 4

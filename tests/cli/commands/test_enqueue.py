@@ -11,7 +11,7 @@ from forebay.errors import ConfigError
 from forebay.payload.codec import decode_call
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, program, program_answer, refusal
+from tests.cli.command_runner import answer, call, program, program_answer, refusal
 from tests.stores.contract import steps
 
 

@@ -1,4 +1,4 @@
-"""`forebay ramps`: dead letters come back in batches."""
+"""`forebay gradual-revives`: dead letters come back in batches."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from forebay.domain.query import JobQuery
 from forebay.operations.gradual_revive import advance_gradual_revives, stop_gradual_revive
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, make, refusal
+from tests.cli.command_runner import answer, call, make, refusal
 from tests.stores.contract import steps
 from tests.worker.support import eventually
 
@@ -17,15 +17,19 @@ PLAN = (
 )
 
 
-def test_a_gradual_revive_is_started_for_a_group_and_steered(store: Store, reader: Reader) -> None:
+def test_a_gradual_revive_is_started_for_a_group_and_controlled(store: Store, reader: Reader) -> None:
     ids = [make(store, JobState.DEAD) for _ in range(2)]
     [group] = answer("dead", "groups")["groups"]
 
-    ramp = answer("gradual-revives", "start", "--group", group["id"], *PLAN, "--yes")
-    name = ramp["name"]
+    revive = answer("gradual-revives", "start", "--group", group["id"], *PLAN, "--yes")
+    name = revive["name"]
 
-    assert (ramp["state"], ramp["group"], ramp["query"]) == ("running", group["id"], {"states": ["dead"]})
-    assert ramp["plan"] == {
+    assert (revive["state"], revive["group"], revive["query"]) == (
+        "running",
+        group["id"],
+        {"states": ["dead"]},
+    )
+    assert revive["plan"] == {
         "initial_batch": 1,
         "growth_factor": 3,
         "max_batch": 50,
@@ -43,7 +47,7 @@ def test_a_gradual_revive_is_started_for_a_group_and_steered(store: Store, reade
     assert answer("gradual-revives", "resume", name)["state"] == "running"
     assert answer("gradual-revives", "stop", name)["reason"] == "by hand"
     assert [one["name"] for one in answer("gradual-revives", "list")["gradual_revives"]] == [name]
-    assert refusal("gradual-revives", "show", "nobody")["status"] == 4
+    assert refusal("gradual-revives", "show", "absent")["status"] == 4
 
 
 def test_people_read_how_far_a_gradual_revive_is(store: Store, reader: Reader) -> None:

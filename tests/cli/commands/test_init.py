@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cli.calling import (
+from tests.cli.command_runner import (
     DEADLINE,
     answer,
     call,

@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import JobId, OnFailure
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_tree_can_be_looked_at_from_below_and_be_cut(diamond: list[JobId]) -> 
     assert [each["id"] for each in up["depends_on"]] == [b, c]
     assert cut["is_complete"] is False
     assert "The graph is larger" in call("jobs", "tree", a, "--limit", "2").stdout
-    assert "no job nobody" in refusal("jobs", "tree", "nobody")["message"]
+    assert "no job absent" in refusal("jobs", "tree", "absent")["message"]
 
 
 @pytest.mark.shows("R-CANCEL-08")

@@ -20,7 +20,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.cli.calling import answer, call, ids, make, put, refusal
+from tests.cli.command_runner import answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 from tests.stores.support import WORKER, claim
 
@@ -197,7 +197,7 @@ def test_the_end_and_the_result_are_part_of_its_life(store: Store) -> None:
     assert [line["what"] for line in shown["timeline"]] == ["enqueued", "attempt 1 started", "completed"]
 
 
-def test_an_attempt_whose_worker_nobody_knows_is_told_without_one(store: Store) -> None:
+def test_an_attempt_whose_worker_is_unknown_is_told_without_one(store: Store) -> None:
     job = steps.started(store)
     store.cancel([job.id], force=True)
 
@@ -207,7 +207,7 @@ def test_an_attempt_whose_worker_nobody_knows_is_told_without_one(store: Store) 
     assert "worker None" not in shown
 
 
-def test_failures_are_told_beside_the_retries_that_are_allowed(store: Store) -> None:
+def test_failures_are_told_with_the_retries_that_are_allowed(store: Store) -> None:
     job = steps.started(store, policy=RetryPolicy(max_retries=0))
     store.settle_and_claim(steps.W1, [steps.ended(job, Failed(steps.BOOM))])
     other = put(store, policy=RetryPolicy(max_retries=1))
@@ -345,21 +345,21 @@ def test_of_several_jobs_each_answers_for_itself(store: Store) -> None:
     waiting, final = put(store), make(store, JobState.COMPLETED, queue=MAIL)
 
     result = call("jobs", "cancel", waiting, final, waiting, "--yes", "--json")
-    unknown = call("jobs", "delete", "nobody", final, "--yes")
+    unknown = call("jobs", "delete", "absent", final, "--yes")
 
-    verdicts = json.loads(result.stdout)
+    results = json.loads(result.stdout)
     assert result.exit_code == 5
-    assert verdicts["cancelled"] == 1
-    assert [(job["id"], job["applied"]) for job in verdicts["jobs"]] == [(waiting, True), (final, False)]
+    assert results["cancelled"] == 1
+    assert [(job["id"], job["applied"]) for job in results["jobs"]] == [(waiting, True), (final, False)]
     assert unknown.exit_code == 4
-    assert "nobody" in unknown.stdout
+    assert "absent" in unknown.stdout
     assert "1 job deleted" in unknown.stdout
 
 
-def test_people_are_told_why_nothing_was_done_to_a_job_that_nobody_knows(store: Store) -> None:
-    shown = call("jobs", "cancel", put(store), "nobody", "--yes").stdout
+def test_people_are_told_why_nothing_was_done_to_an_unknown_job(store: Store) -> None:
+    shown = call("jobs", "cancel", put(store), "absent", "--yes").stdout
 
-    assert re.search(r"^nobody +unknown +there is no such job$", shown, re.MULTILINE)
+    assert re.search(r"^absent +unknown +there is no such job$", shown, re.MULTILINE)
 
 
 @pytest.mark.shows("R-QUEUE-08", "R-DLQ-13")

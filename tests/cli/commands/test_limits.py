@@ -6,7 +6,7 @@ from forebay.domain.job_history import EventKind
 from forebay.domain.limits import Limit
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 
 
 def test_limits_are_set_listed_and_removed(store: Store, reader: Reader) -> None:

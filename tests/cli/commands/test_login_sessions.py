@@ -11,7 +11,7 @@ from forebay.domain.login_session import LoginSession, SessionLimits
 from forebay.service.browser_sessions import SessionAdmin
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, refusal
+from tests.cli.command_runner import answer, call, refusal
 
 
 @pytest.fixture

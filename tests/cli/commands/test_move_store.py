@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.operations.store_move import StoreMover
-from tests.cli.calling import answer, call
+from tests.cli.command_runner import answer, call
 
 LARGE: Final = "x" * 300_000
 

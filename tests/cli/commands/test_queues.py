@@ -11,7 +11,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from tests.cli.calling import answer, call, make, put, refusal
+from tests.cli.command_runner import answer, call, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")
@@ -243,7 +243,7 @@ def test_the_question_about_a_queue_with_jobs_is_a_sentence(count: int, said: st
     assert error["message"].startswith(f"Delete queue mail in sqlite:///jobs.db? {said}.")
 
 
-def test_a_deleted_queue_is_paused_by_nobody_and_created_again(store: Store, reader: Reader) -> None:
+def test_a_deleted_queue_has_no_pause_and_is_created_again(store: Store, reader: Reader) -> None:
     answer("queues", "create", "mail")
     answer("queues", "delete", "mail", "--yes")
 

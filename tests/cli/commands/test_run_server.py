@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 import forebay
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
 from forebay.service.server import ListenAddress
-from tests.cli.calling import DEADLINE, answer, command, environment, refusal
+from tests.cli.command_runner import DEADLINE, answer, command, environment, refusal
 from tests.worker.support import eventually
 
 
@@ -160,7 +160,7 @@ def test_a_server_answers_until_it_is_told_to_stop(folder: Path, number: int) ->
     assert (process.returncode, "Traceback" in said) == (0, False), said
 
 
-def test_a_second_signal_waits_for_nobody(folder: Path) -> None:
+def test_a_second_signal_waits_for_no_request(folder: Path) -> None:
     process = subprocess.Popen(
         command("server", "--port", "0", "--url", "sqlite:///jobs.db", "--shutdown-timeout", "600"),
         cwd=folder,
@@ -215,7 +215,7 @@ def read_all(connection: socket) -> bytes:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])  # noqa: S104 - it is refused
 @pytest.mark.shows("R-SEC-04")
-def test_nobody_listens_beyond_this_machine_without_authentication(folder: Path, host: str) -> None:
+def test_no_server_listens_beyond_this_machine_without_authentication(folder: Path, host: str) -> None:
     error = refusal("server", "--host", host, "--url", "sqlite:///jobs.db")
 
     assert error["status"] == 2
@@ -314,7 +314,7 @@ def test_a_call_of_grpc_keeps_http_from_nothing_and_a_second_signal_ends_it(fold
 
 
 def is_connectable(address: str) -> bool:
-    """Whether somebody takes new connections there."""
+    """Whether a server takes new connections there."""
     return is_listening(f"http://{address}")
 
 

@@ -44,7 +44,7 @@ def test_what_a_supervisor_is_told_to_leave_out_its_workers_leave_out() -> None:
     assert context(child_arguments(told)[1:]).params["metrics"] is False
 
 
-def test_options_that_nobody_has_named_are_the_same_for_its_workers() -> None:
+def test_options_that_are_not_named_are_the_same_for_its_workers() -> None:
     told = context(["jobs:app", "--processes", "2"])
 
     assert context(child_arguments(told)[1:]).params == {**told.params, "processes": None}

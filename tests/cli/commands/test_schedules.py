@@ -15,7 +15,7 @@ from forebay.domain.schedule import Overlap, Schedule, ScheduleDefinition
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from tests.cli.calling import DEADLINE, TASKS, answer, call, command, environment, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, answer, call, command, environment, refusal
 from tests.stores.support import new_job
 from tests.worker.support import eventually
 
@@ -70,7 +70,7 @@ def test_a_schedule_is_added_listed_and_shown(app: str) -> None:
     [
         (("add", "x", "tasks.greet", "Ada", "--cron", "0 0 31 2 *"), 2, "no date ever matches"),
         (("add", "x", "tasks.greet", "Ada", "--cron", "@daily", "--tz", "Mars/Olympus"), 2, "no time zone"),
-        (("add", "x", "tasks.nobody", "--cron", "@daily"), 2, "no task is called"),
+        (("add", "x", "tasks.absent", "--cron", "@daily"), 2, "no task is called"),
         (("add", "x", "tasks.greet", "--cron", "@daily"), 2, "cannot be called"),
         (("add", "x", "tasks.greet", "Ada", "--at", "2001-01-01T00:00Z"), 2, "lies in the past"),
         (("add", "x", "tasks.greet", "Ada", "--at", "soon"), 2, "is not a time"),
@@ -200,7 +200,7 @@ def test_sync_asks_before_it_removes(declaring: None) -> None:
 
 
 @pytest.mark.shows("R-SCHED-38", "R-SDK-19")
-def test_the_doctor_notices_that_nobody_fires(store: Store) -> None:
+def test_the_doctor_notices_that_no_scheduler_fires(store: Store) -> None:
     assert "schedules" not in {one["about"] for one in answer("doctor")["findings"]}
     definition = ScheduleDefinition(name="late", job=new_job(), cron="@daily")
     store.save_schedule(Schedule(definition=definition, next_run_at=1_800_000, check_at=1_800_000))

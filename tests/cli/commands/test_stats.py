@@ -21,7 +21,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.cli.calling import DEADLINE, answer, call, ids, make, put, refusal
+from tests.cli.command_runner import DEADLINE, answer, call, ids, make, put, refusal
 from tests.stores.contract import steps
 
 MAIL = QueueName("mail")
@@ -162,9 +162,13 @@ def test_what_became_of_jobs_lately_is_shown(store: Store) -> None:
 
 def test_long_waits_are_shown_without_powers_of_ten(store: Store) -> None:
     start = start_of(SystemClock().now_ms(), TEN_SECONDS) - TEN_SECONDS
-    tally = TaskStats({"completed": 1}, {}, histogram_of([2_000_000]), histogram_of([4_000]))
+    task_stats = TaskStats({"completed": 1}, {}, histogram_of([2_000_000]), histogram_of([4_000]))
     store.record_metrics(
-        [MetricRow(resolution_ms=TEN_SECONDS, starts_at=start, queue=MAIL, worker="w", tasks={"t": tally})]
+        [
+            MetricRow(
+                resolution_ms=TEN_SECONDS, starts_at=start, queue=MAIL, worker="w", tasks={"t": task_stats}
+            )
+        ]
     )
     steps.put_many(store, 1, queue=MAIL)
 
@@ -175,7 +179,7 @@ def test_long_waits_are_shown_without_powers_of_ten(store: Store) -> None:
     assert "e+" not in line
 
 
-def test_a_look_is_repeated_until_somebody_stops_it(store: Store) -> None:
+def test_a_look_is_repeated_until_a_user_stops_it(store: Store) -> None:
     steps.put_many(store, 1)
     command = [
         sys.executable,

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from forebay import __version__
-from tests.cli.calling import answer, call
+from tests.cli.command_runner import answer, call
 
 
 def test_it_names_forebay_python_sqlite_and_the_drivers() -> None:

@@ -1,4 +1,4 @@
-"""Workers are listed, looked into and steered from the command line."""
+"""Workers are listed, looked into and controlled from the command line."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.worker import Worker
-from tests.cli.calling import answer, call, put, refusal
+from tests.cli.command_runner import answer, call, put, refusal
 from tests.worker.support import DEADLINE, eventually
 
 MAIL = QueueName("mail")
 FIRST, SECOND = WorkerId("01KAAAAAAAAAAAAAAAAAAAAAA1"), WorkerId("01KBBBBBBBBBBBBBBBBBBBBBB2")
 
 
-def beat(store: Store, worker: WorkerId = FIRST, **changes: Any) -> None:
+def send_heartbeat(store: Store, worker: WorkerId = FIRST, **changes: Any) -> None:
     store.heartbeat(WorkerInfo(id=worker, **{"host": "here", "pid": 7, "queues": (MAIL,), **changes}))
 
 
-def beat_long_ago(folder: Path, seconds: int, worker: WorkerId = FIRST, **changes: Any) -> None:
+def send_heartbeat_long_ago(folder: Path, seconds: int, worker: WorkerId = FIRST, **changes: Any) -> None:
     clock = ManualClock(now_ms=SystemClock().now_ms() - seconds * 1_000)
     past = open_engine(f"sqlite:///{folder / 'jobs.db'}", clock=clock).store()
-    beat(past, worker, **changes)
-    # Its handle stays open, as that of a process that hangs: whoever sees it closed knows that it is dead.
+    send_heartbeat(past, worker, **changes)
+    # Its handle stays open, as that of a process that hangs: a process that sees it closed knows that it is
+    # dead.
     KEPT.append(past)
 
 
@@ -80,8 +81,8 @@ def answering(store: Store, reply: Callable[[CommandKind], str], *workers: Worke
 
 @pytest.mark.shows("R-WORK-05", "R-WORK-06")
 def test_all_workers_are_listed_with_what_they_say_of_themselves(store: Store) -> None:
-    beat(store, running=(JobId("j1"),), completed=12, failed=3, memory=50 * 2**20, paused=(MAIL,))
-    beat(store, SECOND, state=WorkerState.STOPPING)
+    send_heartbeat(store, running=(JobId("j1"),), completed=12, failed=3, memory=50 * 2**20, paused=(MAIL,))
+    send_heartbeat(store, SECOND, state=WorkerState.STOPPING)
 
     first, second = answer("workers", "list")["workers"]
     page = call("workers").stdout
@@ -96,7 +97,7 @@ def test_all_workers_are_listed_with_what_they_say_of_themselves(store: Store) -
 
 
 def test_the_list_is_what_comes_without_a_word(store: Store) -> None:
-    beat(store)
+    send_heartbeat(store)
 
     assert answer("workers") == answer("workers", "list") or answer("workers")["workers"][0]["id"] == FIRST
     assert "Usage" in call("workers", "--help").stdout
@@ -106,7 +107,7 @@ def test_the_list_is_what_comes_without_a_word(store: Store) -> None:
 @pytest.mark.shows("R-WORK-05", "R-WORK-04")
 def test_one_worker_is_shown_with_the_jobs_that_wait_for_it(store: Store) -> None:
     put(store, queue=MAIL)
-    beat(store, slots=4, memory=2**20)
+    send_heartbeat(store, slots=4, memory=2**20)
 
     found = answer("workers", "show", FIRST[:6])
     page = call("workers", "show", FIRST).stdout
@@ -117,31 +118,31 @@ def test_one_worker_is_shown_with_the_jobs_that_wait_for_it(store: Store) -> Non
 
 
 @pytest.mark.shows("R-WORK-39")
-@pytest.mark.parametrize(("seconds", "pulse"), [(5, "alive"), (25, "stale"), (35, "dead")])
-def test_a_worker_that_misses_two_beats_is_stale_and_three_dead(
-    store: Store, folder: Path, seconds: int, pulse: str
+@pytest.mark.parametrize(("seconds", "status"), [(5, "alive"), (25, "stale"), (35, "dead")])
+def test_a_worker_that_misses_two_heartbeats_is_stale_and_three_dead(
+    store: Store, folder: Path, seconds: int, status: str
 ) -> None:
-    beat_long_ago(folder, seconds)
+    send_heartbeat_long_ago(folder, seconds)
 
     [worker] = answer("workers")["workers"]
 
-    assert worker["heartbeat_status"] == pulse
-    assert pulse in call("workers").stdout
+    assert worker["heartbeat_status"] == status
+    assert status in call("workers").stdout
 
 
 def test_an_id_may_be_shortened_while_it_names_one_worker(store: Store) -> None:
-    beat(store)
-    beat(store, SECOND)
+    send_heartbeat(store)
+    send_heartbeat(store, SECOND)
 
     assert answer("workers", "show", "01kb")["id"] == SECOND
-    assert refusal("workers", "show", "01K")["status"] == 4  # too short to mean somebody
+    assert refusal("workers", "show", "01K")["status"] == 4  # too short to mean a worker
     assert refusal("workers", "show", "01KC")["status"] == 4
-    assert "`forebay workers` lists" in refusal("workers", "show", "nobody")["message"]
+    assert "`forebay workers` lists" in refusal("workers", "show", "absent")["message"]
 
 
 def test_a_beginning_that_two_workers_share_is_refused_with_both_names(store: Store) -> None:
-    beat(store, WorkerId("01KAA1"))
-    beat(store, WorkerId("01KAA2"))
+    send_heartbeat(store, WorkerId("01KAA1"))
+    send_heartbeat(store, WorkerId("01KAA2"))
 
     error = refusal("workers", "stop", "01KAA")
 
@@ -155,7 +156,7 @@ def test_a_beginning_that_two_workers_share_is_refused_with_both_names(store: St
 @pytest.mark.shows("R-WORK-44")
 @pytest.mark.parametrize("kind", ["pause", "resume", "stop", "drain", "halt"])
 def test_a_worker_is_asked_and_its_answer_is_told(store: Store, kind: str) -> None:
-    beat(store)
+    send_heartbeat(store)
     with answering(store, lambda kind: f"{kind} it is", FIRST) as heard:
         [told] = answer("workers", kind, FIRST)["answers"]
 
@@ -164,9 +165,9 @@ def test_a_worker_is_asked_and_its_answer_is_told(store: Store, kind: str) -> No
 
 
 def test_all_workers_are_asked_except_the_dead(store: Store, folder: Path) -> None:
-    beat(store)
-    beat(store, SECOND)
-    beat_long_ago(folder, 3_600, WorkerId("dead"))
+    send_heartbeat(store)
+    send_heartbeat(store, SECOND)
+    send_heartbeat_long_ago(folder, 3_600, WorkerId("dead"))
     with answering(store, lambda kind: "yes", FIRST, SECOND) as heard:
         result = call("workers", "pause", "--all", "--queue", "mail")
 
@@ -176,7 +177,7 @@ def test_all_workers_are_asked_except_the_dead(store: Store, folder: Path) -> No
 
 
 def test_stopping_all_workers_is_asked_about_first(store: Store) -> None:
-    beat(store)
+    send_heartbeat(store)
 
     error = refusal("workers", "stop", "--all")
 
@@ -186,7 +187,7 @@ def test_stopping_all_workers_is_asked_about_first(store: Store) -> None:
     assert store.take_commands([FIRST]) == []
 
 
-def test_nobody_is_asked_without_a_name(store: Store) -> None:
+def test_no_worker_is_asked_without_a_name(store: Store) -> None:
     assert refusal("workers", "pause")["status"] == 2
     assert refusal("workers", "pause", FIRST, "--all")["status"] == 2
 
@@ -198,7 +199,7 @@ def test_where_there_is_no_worker_all_of_them_are_none(store: Store) -> None:
 
 @pytest.mark.shows("R-CLI-23")
 def test_stacks_are_printed_as_they_are(store: Store) -> None:
-    beat(store)
+    send_heartbeat(store)
     with answering(store, lambda kind: "first line\n  second line", FIRST):
         page = call("workers", "stacks", FIRST).stdout
 
@@ -210,7 +211,7 @@ def test_who_does_not_answer_is_named_with_its_last_heartbeat(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.cli.commands.worker_admin.COMMAND_EXPIRES_MS", 300)
-    beat_long_ago(folder, 42)
+    send_heartbeat_long_ago(folder, 42)
 
     result = call("workers", "pause", FIRST, "--json")
     told = json.loads(result.stdout)["answers"][0]
@@ -225,7 +226,7 @@ def test_a_worker_that_has_heard_and_says_nothing_is_told_apart(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.cli.commands.worker_admin.COMMAND_EXPIRES_MS", 3_000)
-    beat(store)
+    send_heartbeat(store)
     listening, over = Event(), Event()
 
     def take() -> None:
@@ -247,7 +248,7 @@ def test_a_worker_that_has_heard_and_says_nothing_is_told_apart(
 
 
 def test_a_worker_that_ends_without_an_answer_is_not_waited_for(store: Store) -> None:
-    beat(store)
+    send_heartbeat(store)
     over = Event()
 
     def leave() -> None:
@@ -269,7 +270,7 @@ def test_a_worker_that_ends_without_an_answer_is_not_waited_for(store: Store) ->
 def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
     store: Store, reader: Reader
 ) -> None:
-    beat(store)
+    send_heartbeat(store)
     sent = store.send_command(CommandKind.HALT, [FIRST])
 
     class Look:
@@ -288,8 +289,8 @@ def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
     assert told.response == "halting"
 
 
-def test_nobody_waits_who_does_not_want_to(store: Store) -> None:
-    beat(store)
+def test_no_caller_waits_that_does_not_want_to(store: Store) -> None:
+    send_heartbeat(store)
 
     [told] = answer("workers", "drain", FIRST, "--no-wait")["answers"]
 
@@ -300,7 +301,7 @@ def test_nobody_waits_who_does_not_want_to(store: Store) -> None:
 
 @pytest.mark.parametrize(("reply", "status"), [("refused: no", 5), ("failed: oh", 1), ("paused", 0)])
 def test_a_bad_answer_shows_in_the_status(store: Store, reply: str, status: int) -> None:
-    beat(store)
+    send_heartbeat(store)
     with answering(store, lambda kind: reply, FIRST):
         assert call("workers", "pause", FIRST).exit_code == status
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.cli.calling import DEADLINE, TASKS, command, environment, program, refusal
+from tests.cli.command_runner import DEADLINE, TASKS, command, environment, program, refusal
 from tests.worker.support import eventually
 
 
@@ -97,7 +97,7 @@ def test_worker_service_and_dashboard_run_until_they_are_told_to_stop(app_folder
         health = page.replace("/dashboard/", "/health/ready")
         running.says(r"worker \| .* runs")
         assert httpx2.get(health, timeout=DEADLINE).status_code == 200
-        assert httpx2.get(page, timeout=DEADLINE).status_code in (200, 503)  # 503: nobody has built the page
+        assert httpx2.get(page, timeout=DEADLINE).status_code in (200, 503)  # 503: the page is not built
         assert "Hello Ada!" in wait_for(app_folder, "tasks.greet", "Ada")
 
         running.process.send_signal(number)
@@ -122,7 +122,7 @@ def test_code_that_has_changed_is_loaded_again(app_folder: Path) -> None:
         assert running.ends() == 0, running.said
 
 
-def test_without_reload_nobody_watches(app_folder: Path) -> None:
+def test_without_reload_no_file_is_watched(app_folder: Path) -> None:
     with developing(app_folder, "--no-reload") as running:
         running.says(r"worker \| .* runs")
         assert "is watched" not in running.said

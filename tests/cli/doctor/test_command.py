@@ -19,7 +19,7 @@ from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
-from tests.cli.calling import DEADLINE, call, command, environment, make, program, put
+from tests.cli.command_runner import DEADLINE, call, command, environment, make, program, put
 from tests.stores.contract import steps
 
 HOUR_MS = 3_600_000
@@ -70,7 +70,7 @@ def test_what_does_not_add_up_is_a_problem(store: Store, folder: Path) -> None:
     assert finding["todo"] == "restore the store from a backup"
 
 
-def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(store: Store) -> None:
+def test_jobs_that_came_due_while_no_worker_ran_need_a_worker_and_no_backup(store: Store) -> None:
     past = a_store_in_the_past(600)
     for _ in range(30):
         put(past, delay_ms=1_000)
@@ -84,7 +84,7 @@ def test_jobs_that_came_due_while_nobody_worked_need_a_worker_and_no_backup(stor
     assert [one["message"] for one in findings[20:]] == ["and 10 more of this kind"]
 
 
-def test_jobs_that_nobody_works_on_are_a_problem_with_a_next_step(store: Store) -> None:
+def test_jobs_that_no_worker_runs_are_a_problem_with_a_next_step(store: Store) -> None:
     put(store)
 
     findings = examined(status=1)
@@ -162,24 +162,24 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "said"),
+    ("lane", "said"),
     [
         ("payload:3", "1 job waits for a worker that reads payloads of version 3"),
         ("requires:blobs", "1 job waits for a worker that has the blob store"),
         ("requires:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
     ],
 )
-def test_what_a_worker_lacks_is_said_in_plain_words(gate: str, said: str) -> None:
-    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=gate, jobs=1)])
+def test_what_a_worker_lacks_is_said_in_plain_words(lane: str, said: str) -> None:
+    [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=lane, jobs=1)])
 
     assert finding.message == said
     assert finding.todo.endswith("; or cancel the jobs")
 
 
 def test_jobs_that_wait_for_the_turn_of_their_share_or_for_a_limit_are_no_finding() -> None:
-    gates = ["fairness:acme", "limit:key:tenant:acme"]
+    lanes = ["fairness:acme", "limit:key:tenant:acme"]
 
-    assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=gate, jobs=3) for gate in gates)) == []
+    assert list(check_lanes(LaneCount(queue=QueueName("mail"), lane=lane, jobs=3) for lane in lanes)) == []
 
 
 def test_a_store_that_is_not_there_is_said_by_the_doctor_too() -> None:
@@ -252,7 +252,7 @@ def test_a_task_that_goes_by_several_names_is_one_task(app_folder: Path) -> None
     assert ("ok", "tasks:app has 3 tasks on default, mail") in about(found, "app")
 
 
-def test_a_url_beside_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
+def test_a_url_next_to_the_app_s_own_store_is_a_problem(app_folder: Path) -> None:
     for url in ("sqlite:///jobs.db", "sqlite:///other.db"):
         program(app_folder, "migrate", "--url", url)
 

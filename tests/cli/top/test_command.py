@@ -18,7 +18,7 @@ from forebay.cli.top.view_settings import TopView
 from forebay.domain.job import QueueName
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.store import Store
-from tests.cli.calling import DEADLINE, answer, call, command, environment, make, put
+from tests.cli.command_runner import DEADLINE, answer, call, command, environment, make, put
 from tests.cli.commands.test_run_server import running
 from tests.cli.test_terminal import WITHOUT_RICH, on_terminal
 from tests.urls import SHARED, url_of

@@ -103,7 +103,7 @@ def test_a_queue_that_is_forgotten_lets_go_of_its_file_and_its_threads() -> None
         del queue
 
 
-def test_a_module_that_ends_the_program_cannot_be_imported_and_keeps_nobody_from_starting(
+def test_a_module_that_ends_the_program_cannot_be_imported_and_keeps_no_worker_from_starting(
     module: Callable[[str, str], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     runs = module("quits_at_import", QUITS)
@@ -144,13 +144,13 @@ def test_a_module_that_raises_may_be_mended_and_is_tried_again(
         assert functions.why_missing("broken_at_first:work") is None
 
 
-def test_what_crashes_the_looking_thread_is_raised_to_whoever_stops_it_once(
+def test_what_crashes_the_looking_thread_is_raised_once_to_the_caller_that_stops_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(function_importer, "POLL_SECONDS", 0.001)
 
     def crash(_self: FunctionImporter) -> None:
-        raise GeneratorExit("nobody expects this")
+        raise GeneratorExit("this is unexpected")
 
     monkeypatch.setattr(FunctionImporter, "poll", crash)
     with no_thread_stays():
@@ -160,6 +160,6 @@ def test_what_crashes_the_looking_thread_is_raised_to_whoever_stops_it_once(
         job_id = queue.submit(calls.add, 1)
         assert queue.get_result(job_id, timeout=DEADLINE) == 1
 
-        with pytest.raises(GeneratorExit, match="nobody expects this"):
+        with pytest.raises(GeneratorExit, match="this is unexpected"):
             queue.close()
         queue.close()

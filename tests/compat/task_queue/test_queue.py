@@ -725,10 +725,10 @@ def test_the_archive_can_be_read_by_day_and_by_function(
     assert queue.get_archive(limit=1) == lines[:1]
 
 
-@pytest.mark.parametrize("wish", [{"day": "yesterday"}, {"day": "2027-1-5"}, {"limit": 0}])
-def test_a_wish_for_the_archive_that_makes_no_sense_is_refused(idle: TaskQueue, wish: Any) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wish))):
-        idle.get_archive(**wish)
+@pytest.mark.parametrize("spec", [{"day": "yesterday"}, {"day": "2027-1-5"}, {"limit": 0}])
+def test_a_request_for_the_archive_that_makes_no_sense_is_refused(idle: TaskQueue, spec: Any) -> None:
+    with pytest.raises(ConfigError, match=next(iter(spec))):
+        idle.get_archive(**spec)
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "soon"])
@@ -781,7 +781,7 @@ def test_a_damaged_file_is_reported_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.shows("R-STORE-19")
-def test_a_file_that_does_not_add_up_is_reported_at_the_start_unless_nobody_wants_to_know(file: Path) -> None:
+def test_a_file_that_does_not_add_up_is_reported_at_the_start_unless_that_is_switched_off(file: Path) -> None:
     with TaskQueue(file, num_workers=0) as queue:
         queue.submit(calls.add, 1, job_id="kept")
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -820,7 +820,7 @@ def test_a_worker_of_the_app_itself_runs_the_jobs_of_a_task_queue(
 
     with looking(file) as app:
         store = app.engine.store()
-        answer = store.settle_and_claim(WorkerId("anybody"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
+        answer = store.settle_and_claim(WorkerId("another"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         store.close()
 
     assert [(job.id, job.task) for job in answer.jobs] == [(JobId(job_id), "tests.compat.calls:add")]

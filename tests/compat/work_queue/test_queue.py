@@ -432,7 +432,7 @@ def test_retry_gives_no_more_than_was_asked_for(queue: WorkQueue, clock: ManualC
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "spec",
     [
         lambda queue, task: queue.dequeue(),
         lambda queue, task: queue.claim(),
@@ -449,7 +449,7 @@ def test_retry_gives_no_more_than_was_asked_for(queue: WorkQueue, clock: ManualC
     ],
 )
 def test_a_closed_queue_refuses_and_takes_nothing(
-    queue: WorkQueue, other: WorkQueue, wish: Callable[[WorkQueue, WorkTask], Any]
+    queue: WorkQueue, other: WorkQueue, spec: Callable[[WorkQueue, WorkTask], Any]
 ) -> None:
     task = taken(queue)
     queue.enqueue(tasks("waits"))
@@ -457,7 +457,7 @@ def test_a_closed_queue_refuses_and_takes_nothing(
     queue.close()
 
     with pytest.raises(StoreError, match="closed"):
-        wish(queue, task)
+        spec(queue, task)
 
     assert state(other, "waits") is TaskState.PENDING
     assert state(other, "a") is TaskState.PROCESSING
@@ -467,7 +467,7 @@ def test_a_closed_queue_refuses_and_takes_nothing(
 
 
 @pytest.mark.shows("R-SDK-12")
-def test_a_worker_claims_beats_and_completes(queue: WorkQueue, clock: ManualClock) -> None:
+def test_a_worker_claims_sends_heartbeats_and_completes(queue: WorkQueue, clock: ManualClock) -> None:
     queue.enqueue(tasks("a"))
     task = queue.claim(visibility_timeout=30)
     assert task is not None
@@ -499,7 +499,7 @@ def test_a_worker_fails_and_what_has_expired_is_queued_again(queue: WorkQueue, c
     assert queue.complete(expired) is False
 
 
-def test_a_beat_for_a_task_that_was_never_taken_is_refused(queue: WorkQueue) -> None:
+def test_a_heartbeat_for_a_task_that_was_never_taken_is_refused(queue: WorkQueue) -> None:
     assert queue.heartbeat(WorkTask(items=[])) is False
 
 
@@ -570,7 +570,7 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(url: str, setting:
         lambda queue: queue.retry(max_attempts=0),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused(queue: WorkQueue, wrong: Any) -> None:
+def test_a_request_that_makes_no_sense_is_refused(queue: WorkQueue, wrong: Any) -> None:
     with pytest.raises(InvalidJob):
         wrong(queue)
 

@@ -153,7 +153,7 @@ def test_a_relay_that_dies_between_its_two_steps_carries_nothing_twice(shop: Sho
     assert shop.rows() == 3
     with shop.queue.run_worker():
         assert [job.result(timeout=WITHIN) for job in jobs] == [2, 4, 6]
-    # They are final by now, and still nobody runs them again.
+    # They are final by now, and still no relay runs them again.
     assert shop.carry().stored == 3
     assert (shop.rows(), shop.stored()) == (0, sorted(job.id for job in jobs))
     assert [job.refresh().attempt for job in jobs] == [1, 1, 1]
@@ -189,7 +189,7 @@ def test_a_job_that_the_queue_has_forgotten_is_not_carried_again(shop: Shop) -> 
     assert shop.stored() == []
 
 
-def test_a_once_key_of_the_job_itself_stays(small: Shop) -> None:
+def test_an_idempotency_key_of_the_job_itself_stays(small: Shop) -> None:
     with Session(small.engine) as session, session.begin():
         [job] = small.outbox.enqueue(session, [small.double.using(idempotency_key="order 7").job(1)])
 
@@ -214,7 +214,7 @@ def test_many_relays_carry_each_job_once(shop: Shop) -> None:
     assert shop.stored() == sorted(job.id for job in jobs)
 
 
-def test_a_row_that_is_refused_waits_with_its_reason_and_holds_up_nobody(small: Shop) -> None:
+def test_a_row_that_is_refused_waits_with_its_reason_and_delays_no_other_row(small: Shop) -> None:
     small.queue.client.write(lambda store: store.save_queue("tiny", {"max_length": 1}))  # type: ignore[arg-type]
     with Session(small.engine) as session, session.begin():
         small.outbox.enqueue(session, [small.double.using(queue="tiny").job(each) for each in (1, 2)])

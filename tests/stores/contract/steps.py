@@ -38,8 +38,8 @@ W1: Final = WorkerId("w1")
 W2: Final = WorkerId("w2")
 W3: Final = WorkerId("w3")
 SWEEPER: Final = WorkerId("sweeper")
-UNKNOWN: Final = JobId("nobody-has-this-id")
-# Every state that can be reached through the seam today; `blocked` comes with workflows.
+UNKNOWN: Final = JobId("no-job-has-this-id")
+# Every state that can be reached through the store contract today; `blocked` comes with workflows.
 STATES: Final[list[JobState]] = [state for state in JobState if state is not JobState.BLOCKED]
 BOOM: Final = AttemptError(type="Boom", message="it broke", traceback="line 1")
 
@@ -106,7 +106,7 @@ def ended(job: Job, outcome: Outcome, **changes: Any) -> Settlement:
 def settle(
     store: Store, job: Job, outcome: Outcome, worker: WorkerId | None = None, **changes: Any
 ) -> SettleAndClaimResult:
-    """End the attempt as its holder, or as somebody else."""
+    """End the attempt as its holder, or as another worker."""
     return store.settle_and_claim(worker or job.worker or W1, [ended(job, outcome, **changes)])
 
 
@@ -207,7 +207,7 @@ def together(engine: Engine, steps: Sequence[Callable[[Store], T]]) -> list[T]:
         try:
             barrier.wait(timeout=120)
             answers[number] = step(store)
-        except BaseException as error:  # the thread has nobody to raise it to
+        except BaseException as error:  # the thread has no caller to raise it to
             errors.append(error)
         finally:
             store.close()

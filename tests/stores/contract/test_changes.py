@@ -102,7 +102,7 @@ def test_what_becomes_of_a_job_is_told(
     assert told(reader, kind) == [changes]
 
 
-def test_what_is_amended_is_told_without_the_metadata(store: Store, reader: Reader) -> None:
+def test_what_is_updated_is_told_without_the_metadata(store: Store, reader: Reader) -> None:
     waiting, scheduled = put(store), put(store, delay_ms=60_000)
     store.update_job(waiting, JobUpdate(priority=7, metadata={"password": "hunter2"}))
     store.update_job(scheduled, JobUpdate(delay_ms=0))

@@ -51,7 +51,7 @@ def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Re
     if way == "limit":
         store.save_limit(Limit(scope="global", concurrency=50))
     more: dict[str, Any] = {"limit_keys": {"fairness": "ann"}} if way == "share" else {}
-    gates = None if way == "plain" else lanes_for_program(["t"], 1)
+    lanes = None if way == "plain" else lanes_for_program(["t"], 1)
     for payload in (b"x", b"y" * 5_000, b"z"):
         put(store, payload=payload, metadata={"size": len(payload)}, **more)
     if way == "gate":
@@ -59,7 +59,7 @@ def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Re
             W2, claims=[QueueClaim(DEFAULT, 1, lanes=lanes_for_program(["other"], 1))], room=1
         ).jobs
 
-    wants = [QueueClaim(DEFAULT, 9, lanes=gates, max_payload=1_000), QueueClaim(MAIL, 9, max_payload=1_000)]
+    wants = [QueueClaim(DEFAULT, 9, lanes=lanes, max_payload=1_000), QueueClaim(MAIL, 9, max_payload=1_000)]
     jobs = store.settle_and_claim(W1, claims=wants if way == "several" else wants[:1], room=9).jobs
 
     assert [job.payload for job in jobs] == [b"x", b"", b"z"]
@@ -145,7 +145,7 @@ def test_each_claim_counts_one_attempt_and_starts_its_own_time(
 
 
 @pytest.mark.shows("R-LEASE-19")
-def test_the_lease_is_the_queues_when_nobody_else_says(store: Store) -> None:
+def test_the_lease_is_the_queues_by_default(store: Store) -> None:
     store.save_queue(DEFAULT, {"lease_ms": 11_000})
     put(store)
 
@@ -191,7 +191,7 @@ def test_a_claim_gives_all_there_is_when_more_is_wanted(store: Store) -> None:
 
 
 @pytest.mark.parametrize(("most", "room"), [(0, 5), (-1, 5), (5, 0), (5, -1)])
-def test_a_claim_without_a_wish_or_room_takes_nothing(
+def test_a_claim_without_a_request_or_room_takes_nothing(
     store: Store, reader: Reader, most: int, room: int
 ) -> None:
     put(store)
@@ -203,7 +203,7 @@ def test_a_claim_without_a_wish_or_room_takes_nothing(
 
 
 @pytest.mark.parametrize(("most", "room"), [(2, 5), (5, 2)])
-def test_a_claim_takes_no_more_than_wish_and_room_allow(
+def test_a_claim_takes_no_more_than_request_and_room_allow(
     store: Store, reader: Reader, most: int, room: int
 ) -> None:
     ids = put_many(store, 4)
@@ -214,7 +214,7 @@ def test_a_claim_takes_no_more_than_wish_and_room_allow(
     assert counts_of(reader) == Counts(pending=2, running=2)
 
 
-def test_an_exchange_that_wants_nothing_does_nothing(store: Store, reader: Reader) -> None:
+def test_a_settle_and_claim_that_wants_nothing_does_nothing(store: Store, reader: Reader) -> None:
     put(store)
 
     assert store.settle_and_claim(W1) == SettleAndClaimResult()
@@ -222,7 +222,7 @@ def test_an_exchange_that_wants_nothing_does_nothing(store: Store, reader: Reade
     assert counts_of(reader) == Counts(pending=1)
 
 
-def test_a_queue_that_nobody_has_heard_of_gives_nothing(store: Store, reader: Reader) -> None:
+def test_an_unknown_queue_gives_nothing(store: Store, reader: Reader) -> None:
     answer = store.settle_and_claim(W1, claims=[QueueClaim(MAIL, 5)], room=5)
 
     assert answer == SettleAndClaimResult()
@@ -501,7 +501,7 @@ def test_jobs_that_are_overdue_and_could_not_be_promoted_yet_are_due_now(
     assert answer.next_due_ms == 0
 
 
-def test_an_exchange_settles_before_it_claims(store: Store) -> None:
+def test_a_settle_and_claim_settles_before_it_claims(store: Store) -> None:
     job = started(store)
 
     answer = store.settle_and_claim(W1, [ended(job, Interrupted())], [QueueClaim(DEFAULT, 1)], room=1)
@@ -510,7 +510,7 @@ def test_an_exchange_settles_before_it_claims(store: Store) -> None:
     assert [(again.id, again.attempt) for again in answer.jobs] == [(job.id, 2)]
 
 
-def test_a_follow_up_can_be_claimed_in_the_same_exchange(store: Store) -> None:
+def test_a_follow_up_can_be_claimed_in_the_same_settle_and_claim(store: Store) -> None:
     job = started(store)
     follow_up = new_job(task="next")
 

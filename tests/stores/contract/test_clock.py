@@ -21,7 +21,7 @@ HOUR = 3_600_000
 
 
 @pytest.mark.shows("R-EDGE-31")
-def test_a_clock_set_back_does_not_hold_up_duties(store: Store, clock: ManualClock) -> None:
+def test_a_clock_set_back_does_not_hold_up_maintenance_tasks(store: Store, clock: ManualClock) -> None:
     store.acquire_maintenance("sweep", 1_000)
 
     clock.set(clock.now_ms() - HOUR)
@@ -30,7 +30,7 @@ def test_a_clock_set_back_does_not_hold_up_duties(store: Store, clock: ManualClo
     assert not store.acquire_maintenance("sweep", 1_000)
 
 
-def test_a_duty_that_has_more_to_do_can_be_taken_again_at_once(store: Store) -> None:
+def test_a_maintenance_task_that_has_more_to_do_can_be_taken_again_at_once(store: Store) -> None:
     store.acquire_maintenance("prune", 10_000)
 
     store.acquire_maintenance("prune", 0)

@@ -60,7 +60,7 @@ def test_without_names_all_workers_on_the_list_are_asked_by_start(store: Store) 
     assert [command.worker for command in store.send_command(STOP)] == [W2, W1]
 
 
-def test_nobody_is_asked_if_nobody_is_named_or_listed(store: Store, reader: Reader) -> None:
+def test_no_worker_is_asked_if_none_is_named_or_listed(store: Store, reader: Reader) -> None:
     named = store.send_command(STOP, [])
     store.remove_worker(W1)
     store.remove_worker(W2)
@@ -70,7 +70,7 @@ def test_nobody_is_asked_if_nobody_is_named_or_listed(store: Store, reader: Read
 
 
 @pytest.mark.parametrize("names", [[W3], [W1, W3], [W3, W1]])
-def test_a_worker_that_is_not_on_the_list_is_named_and_nobody_is_asked(
+def test_a_worker_that_is_not_on_the_list_is_named_and_no_worker_is_asked(
     store: Store, reader: Reader, names: list[WorkerId]
 ) -> None:
     with pytest.raises(WorkerNotFound, match="there is no worker w3; see the list with `forebay workers`"):
@@ -87,7 +87,7 @@ def test_a_queue_that_cannot_be_one_is_refused(store: Store) -> None:
     assert store.take_commands([W1]) == []
 
 
-def test_an_actor_that_cannot_be_written_is_refused_and_nobody_is_asked(store: Store) -> None:
+def test_an_actor_that_cannot_be_written_is_refused_and_no_worker_is_asked(store: Store) -> None:
     with pytest.raises(StoreRefused):
         store.send_command(STOP, [W1, W2], actor="\ud800")
 
@@ -134,7 +134,7 @@ def test_commands_come_oldest_first_for_all_workers_that_are_named(
     assert [command.id for command in taken] == [command.id for command in sent]
 
 
-def test_nothing_is_given_where_nobody_asks(store: Store) -> None:
+def test_nothing_is_given_where_no_command_was_sent(store: Store) -> None:
     store.send_command(STOP)
 
     assert store.take_commands([]) == []
@@ -186,9 +186,9 @@ def test_an_answer_is_kept_with_its_command_and_the_last_one_counts(store: Store
 
 
 def test_an_answer_to_a_command_that_is_gone_does_nothing(store: Store, reader: Reader) -> None:
-    store.answer_command("nobody", "hello")
+    store.answer_command("absent", "hello")
 
-    assert reader.commands(["nobody"]) == [None]
+    assert reader.commands(["absent"]) == [None]
 
 
 @pytest.mark.parametrize(("sign", "kept"), [("x", MAX_RESPONSE), ("ö", MAX_RESPONSE // 2)])
@@ -205,7 +205,7 @@ def test_an_answer_is_cut_to_64_kib(store: Store, reader: Reader, sign: str, kep
 def test_commands_are_read_in_the_order_asked(store: Store, reader: Reader) -> None:
     first, second = store.send_command(STOP, [W1, W2])
 
-    assert reader.commands([second.id, "nobody", first.id]) == [second, None, first]
+    assert reader.commands([second.id, "absent", first.id]) == [second, None, first]
 
 
 # How long they are kept

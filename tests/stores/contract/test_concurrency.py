@@ -64,7 +64,7 @@ def claim_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
 
 
 def work_until_empty(store: Store, worker: WorkerId, n: int) -> list[JobId]:
-    """Claim and complete in one exchange after the other."""
+    """Claim and complete in one settle-and-claim after the other."""
     done: list[JobId] = []
     answer = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT, n)], room=n)
     while answer.jobs:
@@ -197,10 +197,10 @@ def test_of_a_cancel_and_a_claim_exactly_one_wins(
         lambda handle: handle.cancel([job_id], "stop"),
     ]
 
-    taken, verdicts = together(engine, steps)
+    taken, results = together(engine, steps)
 
     job = look(reader, job_id)
-    outcome = (taken, verdicts, job.state, job.cancel_reason)
+    outcome = (taken, results, job.state, job.cancel_reason)
     assert outcome in [
         (
             [job_id],
@@ -297,7 +297,7 @@ def test_of_several_revivals_one_is_done(engine: Engine, store: Store, reader: R
 
     answers = together(engine, [lambda handle: handle.revive([job_id])] * 4)
 
-    assert sum(verdict.applied for verdicts in answers for verdict in verdicts) == 1
+    assert sum(result.applied for results in answers for result in results) == 1
     assert counts_of(reader) == Counts(pending=1)
 
 
@@ -314,7 +314,7 @@ def test_of_several_promotions_each_job_is_counted_once(
 
 
 @pytest.mark.parametrize("_", range(5))
-def test_of_several_callers_one_is_given_the_duty(engine: Engine, store: Store, _: int) -> None:
+def test_of_several_callers_one_is_given_the_maintenance_task(engine: Engine, store: Store, _: int) -> None:
     answers = together(engine, [lambda handle: handle.acquire_maintenance("sweep", 1_000)] * 6)
 
     assert sorted(answers) == [False] * 5 + [True]

@@ -201,7 +201,7 @@ def test_a_refused_settlement_charges_nothing(store: Store, reader: Reader) -> N
     assert look(reader, job.id).state == "running"
 
 
-def test_a_settlement_of_an_earlier_attempt_charges_nothing_beside_that_of_the_last(store: Store) -> None:
+def test_a_settlement_of_an_earlier_attempt_charges_nothing_next_to_that_of_the_last(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, rate=1, burst=4))
     put(store)
     early = start(store)

@@ -1,4 +1,4 @@
-"""Documents: kept as they are, changed by whoever saw the last one; an event comes true with them."""
+"""Documents: kept as they are, changed by a writer that saw the last one; an event comes true with them."""
 
 from __future__ import annotations
 

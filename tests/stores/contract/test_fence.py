@@ -342,7 +342,7 @@ def test_the_same_settlement_is_known_again_after_its_time_to_wait_is_over(
 
 
 @pytest.mark.parametrize("outcome", [Failed(BOOM, 5), Snoozed(5), Interrupted()])
-def test_the_same_settlement_is_known_again_where_a_wish_has_cancelled_the_job(
+def test_the_same_settlement_is_known_again_where_a_request_has_cancelled_the_job(
     store: Store, reader: Reader, outcome: Outcome
 ) -> None:
     job = started(store)
@@ -356,7 +356,7 @@ def test_the_same_settlement_is_known_again_where_a_wish_has_cancelled_the_job(
     assert look(reader, job.id).state is JobState.CANCELLED
 
 
-def test_a_settlement_given_twice_in_one_exchange_is_done_once(store: Store, reader: Reader) -> None:
+def test_a_settlement_given_twice_in_one_settle_and_claim_is_done_once(store: Store, reader: Reader) -> None:
     job = started(store)
     end = ended(job, Failed(BOOM, 5))
 
@@ -384,7 +384,7 @@ def test_a_failure_repeated_after_the_next_attempt_has_begun_is_still_known(
 
 
 @pytest.mark.shows("R-EDGE-02")
-def test_a_late_settlement_is_accepted_while_nobody_has_taken_the_job_over(
+def test_a_late_settlement_is_accepted_while_no_worker_has_taken_the_job_over(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     job = started(store)
@@ -437,7 +437,7 @@ def test_a_worker_that_comes_back_after_another_has_finished_is_refused(
 
 
 @pytest.mark.shows("R-SWEEP-02")
-def test_a_worker_that_comes_back_before_anybody_else_has_started_is_refused(
+def test_a_worker_that_comes_back_before_another_worker_has_started_is_refused(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     lost = started(store, W1)

@@ -188,7 +188,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("change", "cause"), REFUSED)
-def test_a_follow_up_that_cannot_be_stored_undoes_the_whole_exchange(
+def test_a_follow_up_that_cannot_be_stored_undoes_the_whole_settle_and_claim(
     store: Store, reader: Reader, change: dict[str, Any], cause: type[Exception]
 ) -> None:
     put(store, queue=MAIL, id=JobId("taken"))

@@ -87,13 +87,13 @@ def test_an_id_that_is_nearly_another_ones_is_unknown_to_operators(store: Store,
     job_id = put(store)
     other = similar(job_id)
 
-    verdicts = [
+    results = [
         *store.cancel([other]),
         *store.delete([other]),
         store.update_job(other, JobUpdate(priority=1)),
     ]
 
-    assert [verdict.state for verdict in verdicts] == [None] * 3
+    assert [result.state for result in results] == [None] * 3
     assert look(reader, job_id).priority == 0
 
 
@@ -207,7 +207,7 @@ def test_a_job_that_has_waited_for_the_cap_is_capped_when_it_is_put_back(
     assert_placed(reader, look(reader, job.id), clock.now_ms())
 
 
-@pytest.mark.parametrize("how", ["promote", "amend"])
+@pytest.mark.parametrize("how", ["promote", "update"])
 def test_a_retry_after_the_cap_enters_the_capped_class(
     store: Store, clock: ManualClock, reader: Reader, how: str
 ) -> None:
@@ -225,7 +225,7 @@ def test_a_retry_after_the_cap_enters_the_capped_class(
     assert_placed(reader, look(reader, job.id), clock.now_ms())
 
 
-@pytest.mark.parametrize("how", ["promote", "amend", "put back", "revive"])
+@pytest.mark.parametrize("how", ["promote", "update", "put back", "revive"])
 def test_whatever_enters_the_order_climbs_towards_its_deadline(
     store: Store, clock: ManualClock, reader: Reader, how: str
 ) -> None:
@@ -269,7 +269,7 @@ def test_a_new_priority_keeps_the_climb_towards_the_deadline(
     assert_placed(reader, look(reader, job_id), deadline)
 
 
-def test_an_own_duty_does_not_disturb_the_walk_through_old_jobs(
+def test_an_own_maintenance_task_does_not_disturb_the_walk_through_old_jobs(
     store: Store, clock: ManualClock, reader: Reader
 ) -> None:
     store.acquire_maintenance("a", SECOND)
@@ -286,7 +286,7 @@ def test_an_own_duty_does_not_disturb_the_walk_through_old_jobs(
 # Keys
 
 
-def test_the_end_of_a_job_frees_no_once_key_of_the_same_name(store: Store) -> None:
+def test_the_end_of_a_job_frees_no_idempotency_key_of_the_same_name(store: Store) -> None:
     job = started(store, unique_key="k", idempotency_key="k")
 
     settle(store, job, Completed())
@@ -371,7 +371,9 @@ def test_each_queue_keeps_its_final_jobs_for_its_own_time(
 # Workers and queues
 
 
-def test_a_later_beat_tells_all_that_has_changed(store: Store, clock: ManualClock, reader: Reader) -> None:
+def test_a_later_heartbeat_tells_all_that_has_changed(
+    store: Store, clock: ManualClock, reader: Reader
+) -> None:
     store.heartbeat(WorkerInfo(id=W1, host="old", pid=1, queues=(DEFAULT,), state=WorkerState.WORKING))
     store.heartbeat(WorkerInfo(id=W2))
     clock.advance(ms=SECOND)

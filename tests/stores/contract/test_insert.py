@@ -140,7 +140,7 @@ def test_seq_grows_with_each_job_of_a_batch_and_between_batches(store: Store, re
 
 
 def test_jobs_of_all_kinds_in_one_batch_keep_what_is_theirs(store: Store, reader: Reader) -> None:
-    wishes = [
+    specs = [
         new_job(
             task=f"t{n % 3}",
             queue=(DEFAULT, MAIL)[n % 2],
@@ -157,7 +157,7 @@ def test_jobs_of_all_kinds_in_one_batch_keep_what_is_theirs(store: Store, reader
         for n in range(100)
     ]
 
-    found = [look(reader, receipt.id) for receipt in store.insert(wishes) if receipt.id is not None]
+    found = [look(reader, receipt.id) for receipt in store.insert(specs) if receipt.id is not None]
 
     kept = [
         (job.task, job.queue, job.payload, job.priority or None, job.deadline_at, job.expires_at, job.tags)
@@ -165,12 +165,12 @@ def test_jobs_of_all_kinds_in_one_batch_keep_what_is_theirs(store: Store, reader
     ]
     assert kept == [
         (job.task, job.queue, job.payload, job.priority, job.deadline_at, job.expires_at, job.tags)
-        for job in wishes
+        for job in specs
     ]
     # Not only equal: True is not 1.
-    assert [repr(job.metadata) for job in found] == [repr(job.metadata) for job in wishes]
-    assert [job.unique_key for job in found] == [job.unique_key for job in wishes]
-    assert [job.run_at - T0 for job in found] == [job.delay_ms for job in wishes]
+    assert [repr(job.metadata) for job in found] == [repr(job.metadata) for job in specs]
+    assert [job.unique_key for job in found] == [job.unique_key for job in specs]
+    assert [job.run_at - T0 for job in found] == [job.delay_ms for job in specs]
     assert [job.seq for job in found] == sorted(job.seq for job in found)
     assert [job.id for job in found[::10]] == [f"mine-{n}" for n in range(0, 100, 10)]
 

@@ -90,7 +90,7 @@ def test_two_jobs_of_one_batch_with_one_unique_key_become_one(store: Store, read
 
 
 @pytest.mark.shows("R-IDEM-01")
-def test_two_jobs_of_one_batch_with_one_once_key_become_one(store: Store, reader: Reader) -> None:
+def test_two_jobs_of_one_batch_with_one_idempotency_key_become_one(store: Store, reader: Reader) -> None:
     first, second = store.insert([new_job(idempotency_key="k"), new_job(idempotency_key="k")])
 
     assert (first.is_new, second.is_new, second.id) == (True, False, first.id)
@@ -99,7 +99,7 @@ def test_two_jobs_of_one_batch_with_one_once_key_become_one(store: Store, reader
 
 @pytest.mark.shows("R-IDEM-01", "R-JOB-22")
 @pytest.mark.parametrize("state", STATES)
-def test_a_once_key_is_held_whatever_becomes_of_its_job(
+def test_an_idempotency_key_is_held_whatever_becomes_of_its_job(
     store: Store, reader: Reader, state: JobState
 ) -> None:
     holder = make(store, state, idempotency_key="k")
@@ -110,7 +110,7 @@ def test_a_once_key_is_held_whatever_becomes_of_its_job(
     assert counts_of(reader).total == 1
 
 
-def test_a_once_key_answers_with_its_holder_even_when_that_is_gone(store: Store) -> None:
+def test_an_idempotency_key_answers_with_its_holder_even_when_that_is_gone(store: Store) -> None:
     holder = put(store, idempotency_key="k")
     store.delete([holder])
 
@@ -120,7 +120,9 @@ def test_a_once_key_answers_with_its_holder_even_when_that_is_gone(store: Store)
 
 
 @pytest.mark.shows("R-IDEM-01", "R-EDGE-29", "R-CFG-29", "R-IDEM-03", "R-EDGE-84")
-def test_a_once_key_is_held_for_24_hours_and_then_makes_a_new_job(store: Store, clock: ManualClock) -> None:
+def test_an_idempotency_key_is_held_for_24_hours_and_then_makes_a_new_job(
+    store: Store, clock: ManualClock
+) -> None:
     holder = put(store, idempotency_key="k")
 
     clock.advance(ms=24 * HOUR - 1)
@@ -130,7 +132,7 @@ def test_a_once_key_is_held_for_24_hours_and_then_makes_a_new_job(store: Store, 
     assert put(store, idempotency_key="k") != holder
 
 
-def test_a_once_key_is_held_for_the_time_asked_for(store: Store, clock: ManualClock) -> None:
+def test_an_idempotency_key_is_held_for_the_time_asked_for(store: Store, clock: ManualClock) -> None:
     holder = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
 
     clock.advance(ms=4_999)
@@ -140,7 +142,9 @@ def test_a_once_key_is_held_for_the_time_asked_for(store: Store, clock: ManualCl
     assert put(store, idempotency_key="k") != holder
 
 
-def test_a_once_key_taken_again_is_held_for_a_whole_new_time(store: Store, clock: ManualClock) -> None:
+def test_an_idempotency_key_taken_again_is_held_for_a_whole_new_time(
+    store: Store, clock: ManualClock
+) -> None:
     put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
     clock.advance(ms=5_000)
     second = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
@@ -150,7 +154,7 @@ def test_a_once_key_taken_again_is_held_for_a_whole_new_time(store: Store, clock
     assert holder_of(store, idempotency_key="k") == second
 
 
-def test_an_answered_request_does_not_lengthen_the_time_of_a_once_key(
+def test_an_answered_request_does_not_lengthen_the_time_of_an_idempotency_key(
     store: Store, clock: ManualClock
 ) -> None:
     holder = put(store, idempotency_key="k", idempotency_ttl_ms=5_000)
@@ -201,7 +205,7 @@ def test_unique_once_and_id_are_different_kinds_of_keys(store: Store) -> None:
     assert receipt.is_new
 
 
-def test_a_taken_unique_key_is_answered_before_a_taken_once_key(store: Store) -> None:
+def test_a_taken_unique_key_is_answered_before_a_taken_idempotency_key(store: Store) -> None:
     unique = put(store, unique_key="u")
     put(store, idempotency_key="o")
 
@@ -249,7 +253,7 @@ def test_a_taken_key_is_still_an_answer_when_taken_ids_are_ignored(store: Store,
     assert (receipt.id, receipt.is_new) == (holder, False)
 
 
-# Somebody else has the key: whatever becomes of the first job, only its own keys are freed.
+# Another job has the key: whatever becomes of the first job, only its own keys are freed.
 
 
 def rivals(store: Store) -> tuple[JobId, JobId]:
@@ -261,7 +265,7 @@ def rivals(store: Store) -> tuple[JobId, JobId]:
 
 
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Discarded(BOOM)])
-def test_settling_does_not_free_somebody_elses_key(store: Store, outcome: Completed | Discarded) -> None:
+def test_settling_does_not_free_the_key_of_another_job(store: Store, outcome: Completed | Discarded) -> None:
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED)
     rival = put(store, unique_key="k", delay_ms=HOUR)
 
@@ -270,7 +274,7 @@ def test_settling_does_not_free_somebody_elses_key(store: Store, outcome: Comple
     assert holder_of(store, unique_key="k") == rival
 
 
-def test_starting_again_does_not_free_somebody_elses_key(store: Store, clock: ManualClock) -> None:
+def test_starting_again_does_not_free_the_key_of_another_job(store: Store, clock: ManualClock) -> None:
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED)
     rival = put(store, unique_key="k", delay_ms=HOUR)
     settle(store, first, Interrupted())
@@ -280,7 +284,7 @@ def test_starting_again_does_not_free_somebody_elses_key(store: Store, clock: Ma
     assert holder_of(store, unique_key="k") == rival
 
 
-def test_cancelling_does_not_free_somebody_elses_key(store: Store) -> None:
+def test_cancelling_does_not_free_the_key_of_another_job(store: Store) -> None:
     first, rival = rivals(store)
 
     store.cancel([first])
@@ -288,7 +292,7 @@ def test_cancelling_does_not_free_somebody_elses_key(store: Store) -> None:
     assert holder_of(store, unique_key="k") == rival
 
 
-def test_cancelling_by_force_does_not_free_somebody_elses_key(store: Store) -> None:
+def test_cancelling_by_force_does_not_free_the_key_of_another_job(store: Store) -> None:
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED)
     rival = put(store, unique_key="k", delay_ms=HOUR)
 
@@ -297,7 +301,7 @@ def test_cancelling_by_force_does_not_free_somebody_elses_key(store: Store) -> N
     assert holder_of(store, unique_key="k") == rival
 
 
-def test_deleting_a_live_job_does_not_free_somebody_elses_key(store: Store) -> None:
+def test_deleting_a_live_job_does_not_free_the_key_of_another_job(store: Store) -> None:
     first, rival = rivals(store)
 
     store.delete([first])
@@ -306,7 +310,7 @@ def test_deleting_a_live_job_does_not_free_somebody_elses_key(store: Store) -> N
 
 
 @pytest.mark.parametrize("state", FINAL_STATES)
-def test_deleting_a_final_job_does_not_free_somebody_elses_keys(store: Store, state: JobState) -> None:
+def test_deleting_a_final_job_does_not_free_the_keys_of_another_job(store: Store, state: JobState) -> None:
     first = make(store, state, unique_key="k")
     rival = put(store, unique_key="k")
 
@@ -315,7 +319,9 @@ def test_deleting_a_final_job_does_not_free_somebody_elses_keys(store: Store, st
     assert holder_of(store, unique_key="k") == rival
 
 
-def test_expiry_does_not_free_somebody_elses_key(store: Store, clock: ManualClock, reader: Reader) -> None:
+def test_expiry_does_not_free_the_key_of_another_job(
+    store: Store, clock: ManualClock, reader: Reader
+) -> None:
     first = started(store, unique_key="k", unique_until=UniqueUntil.STARTED, expires_at=T0 + 1_000)
     rival = put(store, unique_key="k", delay_ms=HOUR)
     settle(store, first, Snoozed(HOUR // 2))
@@ -338,7 +344,7 @@ def test_dropping_a_queue_does_not_free_the_key_of_a_job_that_is_left(store: Sto
 
 
 @pytest.mark.parametrize("state", FINAL_STATES)
-def test_pruning_frees_no_key_of_somebody_else(store: Store, clock: ManualClock, state: JobState) -> None:
+def test_pruning_frees_no_key_of_another_job(store: Store, clock: ManualClock, state: JobState) -> None:
     store.save_queue(QueueName("default"), {"keep_finished_ms": 1, "keep_dead_ms": 1})
     make(store, state, unique_key="u", idempotency_key="o", idempotency_ttl_ms=1)
     clock.advance(ms=1)
@@ -351,7 +357,7 @@ def test_pruning_frees_no_key_of_somebody_else(store: Store, clock: ManualClock,
 
 
 @pytest.mark.shows("R-IDEM-03")
-def test_pruning_leaves_a_once_key_that_has_time_left(store: Store, clock: ManualClock) -> None:
+def test_pruning_leaves_an_idempotency_key_that_has_time_left(store: Store, clock: ManualClock) -> None:
     store.save_queue(QueueName("default"), {"keep_finished_ms": 1})
     holder = make(store, JobState.COMPLETED, idempotency_key="o", idempotency_ttl_ms=DAY)
     clock.advance(ms=DAY - 1)

@@ -1,4 +1,4 @@
-"""Leases: renewal, its limits, wishes to cancel, and leases whose answer was lost."""
+"""Leases: renewal, its limits, cancel requests, and leases whose answer was lost."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def test_a_renewal_pushes_the_end_of_the_lease_and_nothing_else(
 
 
 @pytest.mark.shows("R-LEASE-19")
-def test_a_renewal_uses_the_queues_lease_when_nobody_else_says(
-    store: Store, reader: Reader, clock: ManualClock
-) -> None:
+def test_a_renewal_uses_the_queues_lease_by_default(store: Store, reader: Reader, clock: ManualClock) -> None:
     job = started(store)
     store.save_queue(DEFAULT, {"lease_ms": 70_000})
 
@@ -145,7 +143,7 @@ def test_an_extension_that_ends_before_the_lease_does_not_shorten_it(
     assert look(reader, job.id).lease_expires_at == T0 + 30_000
 
 
-def test_a_lease_that_has_ended_can_be_renewed_while_nobody_has_taken_it_over(
+def test_a_lease_that_has_ended_can_be_renewed_while_no_worker_has_taken_it_over(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     job = started(store)
@@ -265,7 +263,7 @@ def test_a_lease_can_be_renewed_and_settled_whatever_becomes_of_its_queue(
 # Wishes to cancel.
 
 
-def test_a_wish_to_cancel_comes_with_every_renewal_until_it_is_settled(store: Store) -> None:
+def test_a_cancel_request_comes_with_every_renewal_until_it_is_settled(store: Store) -> None:
     job = started(store)
     store.cancel([job.id], "too late")
 
@@ -279,7 +277,7 @@ def test_a_wish_to_cancel_comes_with_every_renewal_until_it_is_settled(store: St
     assert third.cancels == ()
 
 
-def test_a_wish_to_cancel_comes_with_every_exchange_until_it_is_settled(store: Store) -> None:
+def test_a_cancel_request_comes_with_every_settle_and_claim_until_it_is_settled(store: Store) -> None:
     job = started(store)
     store.cancel([job.id], "too late")
 
@@ -291,7 +289,7 @@ def test_a_wish_to_cancel_comes_with_every_exchange_until_it_is_settled(store: S
     assert third.cancels == ()
 
 
-def test_wishes_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Store) -> None:
+def test_requests_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Store) -> None:
     mine, theirs = started(store, W1), started(store, W2)
     store.cancel([mine.id, theirs.id], "stop")
 
@@ -299,7 +297,7 @@ def test_wishes_to_cancel_come_only_to_the_worker_that_runs_the_jobs(store: Stor
     assert store.renew(W2, []).cancels == (PendingCancel(theirs.id, "stop"),)
 
 
-def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
+def test_requests_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
     jobs = [started(store) for _ in range(3)]
 
     store.cancel([jobs[1].id, jobs[2].id, jobs[0].id], "stop")
@@ -310,7 +308,7 @@ def test_wishes_to_cancel_come_in_the_order_of_the_ids(store: Store) -> None:
 # An answer that was lost on the way.
 
 
-def test_leases_the_worker_does_not_know_of_are_adopted(store: Store, reader: Reader) -> None:
+def test_leases_the_worker_does_not_know_of_are_recovered(store: Store, reader: Reader) -> None:
     ids = put_many(store, 3)
     jobs = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3).jobs
 
@@ -323,21 +321,21 @@ def test_leases_the_worker_does_not_know_of_are_adopted(store: Store, reader: Re
     assert look(reader, ids[0]).attempt == 1
 
 
-def test_nothing_is_adopted_unless_the_worker_says_what_it_knows(store: Store) -> None:
+def test_nothing_is_recovered_unless_the_worker_says_what_it_knows(store: Store) -> None:
     started(store)
 
     assert store.settle_and_claim(W1).recovered == ()
     assert store.settle_and_claim(W1, known=None).recovered == ()
 
 
-def test_a_worker_adopts_only_its_own_leases(store: Store) -> None:
+def test_a_worker_recovers_only_its_own_leases(store: Store) -> None:
     started(store, W2)
     make(store, JobState.RETRYING)
 
     assert store.settle_and_claim(W1, known=[]).recovered == ()
 
 
-def test_what_is_claimed_in_the_same_exchange_is_not_adopted(store: Store) -> None:
+def test_what_is_claimed_in_the_same_round_trip_is_not_recovered(store: Store) -> None:
     lost = started(store)
     put_many(store, 1)
 
@@ -347,7 +345,7 @@ def test_what_is_claimed_in_the_same_exchange_is_not_adopted(store: Store) -> No
     assert [job.id for job in answer.recovered] == [lost.id]
 
 
-def test_what_is_settled_in_the_same_exchange_is_not_adopted(store: Store) -> None:
+def test_what_is_settled_in_the_same_round_trip_is_not_recovered(store: Store) -> None:
     job = started(store)
 
     answer = store.settle_and_claim(W1, [ended(job, Completed(b"1"))], known=[])
@@ -355,7 +353,7 @@ def test_what_is_settled_in_the_same_exchange_is_not_adopted(store: Store) -> No
     assert answer.recovered == ()
 
 
-def test_a_later_attempt_than_the_one_known_is_adopted(store: Store) -> None:
+def test_a_later_attempt_than_the_one_known_is_recovered(store: Store) -> None:
     first = started(store)
     settle(store, first, Interrupted())
     start(store)
@@ -365,7 +363,7 @@ def test_a_later_attempt_than_the_one_known_is_adopted(store: Store) -> None:
     assert [(job.id, job.attempt) for job in answer.recovered] == [(first.id, 2)]
 
 
-def test_leases_taken_over_are_adopted_by_the_sweeper_and_not_by_their_old_holder(
+def test_leases_taken_over_are_recovered_by_the_sweeper_and_not_by_their_old_holder(
     store: Store, clock: ManualClock
 ) -> None:
     job = started(store, W1)
@@ -373,10 +371,10 @@ def test_leases_taken_over_are_adopted_by_the_sweeper_and_not_by_their_old_holde
     store.sweep(SWEEPER)
 
     assert store.settle_and_claim(W1, known=[]).recovered == ()
-    assert [adopted.id for adopted in store.settle_and_claim(SWEEPER, known=[]).recovered] == [job.id]
+    assert [recovered.id for recovered in store.settle_and_claim(SWEEPER, known=[]).recovered] == [job.id]
 
 
-def test_where_nobody_has_a_transaction_open_a_lease_is_held_or_over(store: Store) -> None:
+def test_where_no_transaction_is_open_a_lease_is_held_or_over(store: Store) -> None:
     held, other, done = started(store), started(store, W2), started(store)
     settle(store, done, Completed(b"1"))
     later = Lease(held.id, held.attempt + 1)

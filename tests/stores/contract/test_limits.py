@@ -1,4 +1,5 @@
-"""Limits: never more leases than a concurrency allows, never more starts than a rate does, whoever claims."""
+"""Limits: never more leases than a concurrency allows, never more starts than a rate does, whichever worker
+claims."""
 
 from __future__ import annotations
 
@@ -141,7 +142,7 @@ def test_a_job_that_is_ended_by_force_frees_its_place(store: Store) -> None:
     assert len(claimed(store, 1)) == 1
 
 
-def test_a_job_that_is_ended_by_force_opens_the_gate_to_its_place(store: Store, other_store: Store) -> None:
+def test_a_job_that_is_ended_by_force_opens_the_lane_to_its_place(store: Store, other_store: Store) -> None:
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=1))
     ids = put_many(store, 2, limit_keys={"tenant": "a"})
     running = start(store)
@@ -256,7 +257,7 @@ def test_a_change_is_seen_by_handles_that_are_open(store: Store, other_store: St
     assert len(claimed(other_store, 5, W2)) == 5
 
 
-def test_a_changed_rate_gives_nobody_a_burst(store: Store) -> None:
+def test_a_changed_rate_gives_no_burst(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, rate=2, burst=2))
     put_many(store, 30)
     assert len(claimed(store, 30)) == 2
@@ -325,7 +326,7 @@ def test_a_key_whose_limit_gets_a_rate_again_begins_with_a_full_bucket(
     assert len(claimed(store, 9)) == 2
 
 
-def test_a_zero_character_in_metadata_keeps_nobody_from_claims_under_limits(store: Store) -> None:
+def test_a_zero_character_in_metadata_keeps_no_worker_from_claims_under_limits(store: Store) -> None:
     store.save_limit(Limit(scope=key_scope("tenant"), concurrency=2))
     put_many(store, 3, limit_keys={"tenant": "a"}, metadata={"a": "x\0y", "\0": 1})
     first = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1)
@@ -512,7 +513,7 @@ def test_what_waits_at_its_limit_comes_back_in_order_with_each_end(store: Store)
     assert next_job.id == late[0]
 
 
-def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(
+def test_an_end_in_one_settle_and_claim_is_seen_by_the_next_claim_of_any_worker(
     store: Store, other_store: Store
 ) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
@@ -525,7 +526,7 @@ def test_an_end_in_one_exchange_is_seen_by_the_next_claim_of_anybody(
     assert [one.id for one in taken(other_store, 3, W2)] == [ids[1]]
 
 
-def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> None:
+def test_a_lease_that_ends_opens_the_lane(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     ids = keyed(store, "a", 3)
     answer = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 3)], room=3)
@@ -536,7 +537,7 @@ def test_a_lease_that_ends_opens_the_gate(store: Store, clock: ManualClock) -> N
     assert [one.id for one in taken(store, 3, W2)] == [ids[1]]
 
 
-def test_a_rate_by_key_opens_its_gates_with_the_time(store: Store, clock: ManualClock) -> None:
+def test_a_rate_by_key_opens_its_lanes_with_the_time(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=TENANT, rate=1, burst=2))
     keyed(store, "a", 5)
     keyed(store, "b", 1)
@@ -573,7 +574,7 @@ def test_a_higher_or_dropped_limit_lets_more_in(store: Store) -> None:
     assert len(taken(store, 9)) == 6
 
 
-def test_jobs_at_their_limit_can_be_cancelled_and_amended(store: Store, reader: Reader) -> None:
+def test_jobs_at_their_limit_can_be_cancelled_and_updated(store: Store, reader: Reader) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     ids = keyed(store, "a", 4)
     [job] = taken(store, 9)
@@ -669,7 +670,7 @@ def drop(store: Store) -> None:
 
 
 @pytest.mark.parametrize("close", [fill, pause, drop])
-def test_an_open_gate_of_a_queue_that_gives_nothing_keeps_nobody_busy(
+def test_an_open_lane_of_a_queue_that_gives_nothing_keeps_no_worker_busy(
     store: Store, close: Callable[[Store], None]
 ) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))

@@ -37,7 +37,7 @@ def test_a_parent_that_has_completed_is_seen_from_both_sides(store: Store, reade
     assert reader.health().problems == ()
 
 
-def test_a_new_job_with_the_id_of_a_completed_parent_that_is_gone_releases_nobody(
+def test_a_new_job_with_the_id_of_a_completed_parent_that_is_gone_releases_no_dependant(
     store: Store, reader: Reader
 ) -> None:
     done, _, child = two_parents(store)

@@ -105,7 +105,7 @@ def test_rows_that_were_all_removed_leave_nothing_to_find(store: Store, reader: 
     assert reader.last_metrics(TEN_SECONDS) is None
 
 
-def test_stock_says_how_many_jobs_are_here_and_how_many_have_ever_come(
+def test_a_snapshot_says_how_many_jobs_are_here_and_how_many_have_ever_come(
     store: Store, clock: ManualClock
 ) -> None:
     mail = QueueName("mail")
@@ -132,7 +132,7 @@ def test_a_job_that_is_revived_into_another_queue_has_come_to_both(store: Store)
 
     store.revive(ids[:1], queue=other)
     store.revive(ids[1:2])
-    stock = store.snapshot_queues()
+    snapshot = store.snapshot_queues()
 
-    assert (stock[mail].accepted, stock[mail].counts) == (3, Counts(pending=2))
-    assert (stock[other].accepted, stock[other].counts) == (1, Counts(pending=1))
+    assert (snapshot[mail].accepted, snapshot[mail].counts) == (3, Counts(pending=2))
+    assert (snapshot[other].accepted, snapshot[other].counts) == (1, Counts(pending=1))

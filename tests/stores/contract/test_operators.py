@@ -51,10 +51,10 @@ def test_a_waiting_job_is_cancelled_at_once(
     job_id = make(store, state, unique_key="k")
     clock.advance(ms=5)
 
-    verdicts = store.cancel([job_id], "no longer needed", actor="ann")
+    results = store.cancel([job_id], "no longer needed", actor="ann")
 
     job = look(reader, job_id)
-    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=JobState.CANCELLED)]
+    assert results == [ActionResult(job_id=job_id, applied=True, state=JobState.CANCELLED)]
     assert (job.state, job.reason, job.cancel_reason) == (JobState.CANCELLED, "no longer needed", None)
     assert (job.finished_at, job.updated_at, job.lease_expires_at) == (T0 + 5, T0 + 5, None)
     assert counts_of(reader) == Counts(cancelled=1)
@@ -98,23 +98,23 @@ def test_a_running_job_is_asked_to_stop_and_runs_on(store: Store, reader: Reader
     before = record(reader, job.id)
     assert before is not None
 
-    verdicts = store.cancel([job.id], "stop it", actor="ann")
+    results = store.cancel([job.id], "stop it", actor="ann")
 
     after = record(reader, job.id)
-    assert verdicts == [ActionResult(job_id=job.id, applied=True, state=JobState.RUNNING)]
+    assert results == [ActionResult(job_id=job.id, applied=True, state=JobState.RUNNING)]
     assert after == before | {"cancel_reason": "stop it"}
     assert [(event.kind, event.actor, event.detail) for event in events_of(reader, job.id)] == [
         (EventKind.CANCEL, "ann", "stop it")
     ]
 
 
-def test_the_first_wish_to_cancel_stands(store: Store, reader: Reader) -> None:
+def test_the_first_cancel_request_stands(store: Store, reader: Reader) -> None:
     job = started(store)
     store.cancel([job.id], "first")
 
-    [verdict] = store.cancel([job.id], "second")
+    [result] = store.cancel([job.id], "second")
 
-    assert (verdict.applied, verdict.state) == (True, JobState.RUNNING)
+    assert (result.applied, result.state) == (True, JobState.RUNNING)
     assert look(reader, job.id).cancel_reason == "first"
     assert kinds_of(reader, job.id) == [EventKind.CANCEL]
 
@@ -127,33 +127,33 @@ def test_a_final_job_cannot_be_cancelled(store: Store, reader: Reader, state: Jo
     before = record(reader, job_id)
     events = events_of(reader, job_id)
 
-    [verdict] = store.cancel([job_id], "again", force=force)
+    [result] = store.cancel([job_id], "again", force=force)
 
-    assert (verdict.applied, verdict.state, verdict.reason) == (False, state, f"it is already {state}")
+    assert (result.applied, result.state, result.reason) == (False, state, f"it is already {state}")
     assert record(reader, job_id) == before
     assert events_of(reader, job_id) == events
 
 
 @pytest.mark.shows("R-CANCEL-01")
 def test_an_unknown_job_cannot_be_cancelled(store: Store, reader: Reader) -> None:
-    [verdict] = store.cancel([UNKNOWN])
+    [result] = store.cancel([UNKNOWN])
 
-    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
+    assert (result.job_id, result.applied, result.state) == (UNKNOWN, False, None)
     assert reader.audit() == []
 
 
-def test_verdicts_come_in_the_order_asked_and_see_what_went_before(store: Store) -> None:
+def test_results_come_in_the_order_asked_and_see_what_went_before(store: Store) -> None:
     first, second = put(store), put(store)
 
-    verdicts = store.cancel([second, UNKNOWN, first, second])
+    results = store.cancel([second, UNKNOWN, first, second])
 
-    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
+    assert [(result.job_id, result.applied) for result in results] == [
         (second, True),
         (UNKNOWN, False),
         (first, True),
         (second, False),
     ]
-    assert verdicts[3].reason == "it is already cancelled"
+    assert results[3].reason == "it is already cancelled"
 
 
 def test_the_audit_log_has_the_events_of_one_call_in_the_order_asked(store: Store, reader: Reader) -> None:
@@ -166,7 +166,7 @@ def test_the_audit_log_has_the_events_of_one_call_in_the_order_asked(store: Stor
     assert newest_first == [scheduled, running, waiting]
 
 
-def test_a_refused_verdict_can_be_raised(store: Store) -> None:
+def test_a_refused_result_can_be_raised(store: Store) -> None:
     job_id = make(store, JobState.COMPLETED)
 
     done, missing = store.cancel([job_id, UNKNOWN])
@@ -181,16 +181,16 @@ def test_a_refused_verdict_can_be_raised(store: Store) -> None:
 
 
 @pytest.mark.shows("R-JOB-48")
-def test_force_takes_the_lease_of_a_running_job_away_and_buries_it(
+def test_force_takes_the_lease_of_a_running_job_away_and_marks_it_dead(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     job = started(store, unique_key="k")
     clock.advance(ms=5)
 
-    verdicts = store.cancel([job.id], "stuck", actor="ann", force=True)
+    results = store.cancel([job.id], "stuck", actor="ann", force=True)
 
     dead = look(reader, job.id)
-    assert verdicts == [ActionResult(job_id=job.id, applied=True, state=JobState.DEAD)]
+    assert results == [ActionResult(job_id=job.id, applied=True, state=JobState.DEAD)]
     assert (dead.state, dead.reason, dead.worker) == (JobState.DEAD, "stuck", None)
     assert (dead.finished_at, dead.lease_expires_at, dead.attempt) == (T0 + 5, None, 1)
     assert counts_of(reader) == Counts(dead=1)
@@ -235,9 +235,9 @@ def test_a_worker_is_not_asked_to_stop_a_job_that_was_taken_from_it(store: Store
 def test_a_job_that_does_not_run_is_deleted_for_good(store: Store, reader: Reader, state: JobState) -> None:
     job_id = make(store, state, unique_key="k", queue=MAIL)
 
-    verdicts = store.delete([job_id])
+    results = store.delete([job_id])
 
-    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=None)]
+    assert results == [ActionResult(job_id=job_id, applied=True, state=None)]
     assert (record(reader, job_id), reader.history(job_id)) == (None, None)
     assert counts_of(reader, MAIL) == Counts()
     assert put(store, unique_key="k", queue=MAIL) != job_id
@@ -247,17 +247,17 @@ def test_a_running_job_cannot_be_deleted(store: Store, reader: Reader) -> None:
     job = started(store)
     before = record(reader, job.id)
 
-    [verdict] = store.delete([job.id])
+    [result] = store.delete([job.id])
 
-    assert (verdict.applied, verdict.state, verdict.reason) == (False, JobState.RUNNING, "it is running")
+    assert (result.applied, result.state, result.reason) == (False, JobState.RUNNING, "it is running")
     assert record(reader, job.id) == before
 
 
 @pytest.mark.shows("R-ENQ-44")
 def test_deleting_an_unknown_job_says_so(store: Store, reader: Reader) -> None:
-    [verdict] = store.delete([UNKNOWN])
+    [result] = store.delete([UNKNOWN])
 
-    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
+    assert (result.job_id, result.applied, result.state) == (UNKNOWN, False, None)
     assert reader.audit() == []
 
 
@@ -300,9 +300,9 @@ def test_deleting_several_jobs_answers_for_each(store: Store, reader: Reader) ->
     running = started(store)
     waiting = put(store)
 
-    verdicts = store.delete([waiting, running.id, waiting, UNKNOWN])
+    results = store.delete([waiting, running.id, waiting, UNKNOWN])
 
-    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
+    assert [(result.job_id, result.applied) for result in results] == [
         (waiting, True),
         (running.id, False),
         (waiting, False),

@@ -75,12 +75,12 @@ def test_each_client_has_a_bucket_of_its_own_with_a_burst_of_twice_its_rate(
     error = refused(store, client="web")
     put_many(store, 4, queue=MAIL, client="shop")
     put_many(store, 4, queue=MAIL)
-    nobody = refused(store)
+    unnamed = refused(store)
     clock.advance(ms=500)
     put(store, queue=MAIL, client="web")
 
     assert (error.client, error.limit, error.retry_after) == ("web", 2, 0.5)
-    assert (nobody.client, nobody.retry_after) == ("", 0.5)
+    assert (unnamed.client, unnamed.retry_after) == ("", 0.5)
     assert counts_of(reader, MAIL) == Counts(pending=13)
 
 
@@ -90,9 +90,9 @@ def test_a_job_has_to_fit_under_the_rate_of_its_queue_and_that_of_its_client(sto
 
     theirs = refused(store, client="web")
     put(store, queue=MAIL, client="shop")
-    everybodys = refused(store, client="shop")
+    shared = refused(store, client="shop")
 
-    assert (theirs.client, everybodys.client) == ("web", None)
+    assert (theirs.client, shared.client) == ("web", None)
 
 
 def test_a_whole_batch_takes_all_its_tokens_or_none(store: Store, reader: Reader, clock: ManualClock) -> None:
@@ -176,7 +176,7 @@ def test_what_a_task_hands_back_is_accepted_at_any_rate(store: Store, reader: Re
     assert counts_of(reader, MAIL) == Counts(pending=4)
 
 
-def test_a_changed_rate_gives_nobody_a_second_burst(store: Store, clock: ManualClock) -> None:
+def test_a_changed_rate_gives_no_second_burst(store: Store, clock: ManualClock) -> None:
     store.save_queue(MAIL, {"enqueue_rate": 1, "enqueue_burst": 2})
     put_many(store, 2, queue=MAIL)
 
@@ -190,7 +190,7 @@ def test_a_changed_rate_gives_nobody_a_second_burst(store: Store, clock: ManualC
     assert len(put_many(store, 50, queue=MAIL)) == 50
 
 
-def test_a_clock_that_is_set_back_gives_no_tokens_and_holds_nobody_up_for_long(
+def test_a_clock_that_is_set_back_gives_no_tokens_and_delays_no_job_for_long(
     store: Store, clock: ManualClock
 ) -> None:
     store.save_queue(MAIL, {"enqueue_rate": 1, "enqueue_burst": 2})
@@ -248,7 +248,7 @@ def test_queues_without_rates_are_left_alone(store: Store, reader: Reader) -> No
 # How long it takes
 
 
-def test_a_full_queue_says_when_its_pace_promises_room(store: Store, clock: ManualClock) -> None:
+def test_a_full_queue_says_when_its_throughput_promises_room(store: Store, clock: ManualClock) -> None:
     store.save_queue(MAIL, {"max_length": 6})
     put_many(store, 6, queue=MAIL)
     work_off(store, 4)
@@ -266,7 +266,9 @@ def test_a_full_queue_says_when_its_pace_promises_room(store: Store, clock: Manu
     assert seven.value.retry_after is None
 
 
-def test_without_a_completed_job_nobody_can_tell_when_there_is_room(store: Store, clock: ManualClock) -> None:
+def test_without_a_completed_job_the_time_until_there_is_room_is_unknown(
+    store: Store, clock: ManualClock
+) -> None:
     store.save_queue(MAIL, {"max_length": 1})
     put(store, queue=MAIL)
     work_off(store, 1)
@@ -279,7 +281,7 @@ def test_without_a_completed_job_nobody_can_tell_when_there_is_room(store: Store
     assert caught.value.retry_after is None
 
 
-def test_the_pace_of_a_queue_is_that_of_its_last_minute(
+def test_the_throughput_of_a_queue_is_that_of_its_last_minute(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     put_many(store, 5, queue=MAIL)
@@ -296,14 +298,14 @@ def test_the_pace_of_a_queue_is_that_of_its_last_minute(
     assert reader.throughputs([]) == {}
 
 
-def test_the_pace_of_a_quick_queue_is_seen_by_the_time_of_a_thousand_jobs(
+def test_the_throughput_of_a_quick_queue_is_seen_by_the_time_of_a_thousand_jobs(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     put_many(store, THROUGHPUT_JOBS, queue=MAIL)
     work_off(store, THROUGHPUT_JOBS)
     clock.advance(ms=6 * SECOND)
 
-    pace = reader.throughputs([MAIL])[MAIL]
+    throughput = reader.throughputs([MAIL])[MAIL]
 
     # An engine that counts a whole minute at no cost may do so.
-    assert pace in (Throughput(THROUGHPUT_JOBS, 6 * SECOND), Throughput(THROUGHPUT_JOBS, MINUTE))
+    assert throughput in (Throughput(THROUGHPUT_JOBS, 6 * SECOND), Throughput(THROUGHPUT_JOBS, MINUTE))

@@ -241,7 +241,9 @@ def test_the_answer_counts_promoted_and_expired_jobs_together(store: Store, cloc
     assert store.promote() == 5
 
 
-def test_an_exchange_expires_jobs_of_all_queues(store: Store, reader: Reader, clock: ManualClock) -> None:
+def test_a_settle_and_claim_expires_jobs_of_all_queues(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
     job_id = put(store, queue=MAIL, expires_at=T0 + 1)
     put(store)
     clock.advance(ms=1)

@@ -377,7 +377,9 @@ def test_a_worker_that_has_been_silent_for_a_day_is_forgotten(
     assert [worker.id for worker in reader.workers()] == [W2]
 
 
-def test_a_worker_that_beats_is_not_forgotten(store: Store, reader: Reader, clock: ManualClock) -> None:
+def test_a_worker_that_sends_heartbeats_is_not_forgotten(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
     store.heartbeat(WorkerInfo(id=WorkerId("steady")))
     clock.advance(ms=DAY)
     store.heartbeat(WorkerInfo(id=WorkerId("steady")))

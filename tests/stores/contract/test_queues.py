@@ -274,7 +274,7 @@ def test_a_queue_with_only_final_jobs_is_dropped_and_they_stay(
 
 @pytest.mark.shows("R-QUEUE-04", "R-DLQ-20", "R-EDGE-52")
 @pytest.mark.parametrize("state", WAITING_STATES)
-def test_force_buries_the_waiting_jobs(
+def test_force_marks_the_waiting_jobs_dead(
     store: Store, reader: Reader, clock: ManualClock, state: JobState
 ) -> None:
     job_id = make(store, state, unique_key="k")
@@ -292,7 +292,7 @@ def test_force_buries_the_waiting_jobs(
     ]
 
 
-def test_the_unique_key_of_a_buried_job_is_free(store: Store) -> None:
+def test_the_unique_key_of_a_job_marked_dead_is_free(store: Store) -> None:
     job_id = put(store, unique_key="k")
     store.drop_queue(DEFAULT, force=True)
 

@@ -300,14 +300,14 @@ def test_a_position_counts_across_both_classes(store: Store, reader: Reader, clo
     assert [position.ahead for position in order if position] == [0, 1, 2, 3]
 
 
-def test_a_position_promises_no_start_without_a_pace(store: Store, reader: Reader) -> None:
+def test_a_position_promises_no_start_without_a_throughput(store: Store, reader: Reader) -> None:
     put(store)
 
     assert reader.position(put(store)) == Position(ahead=1, is_exact=True, starts_in_ms=None)
 
 
 @pytest.mark.shows("R-ENQ-05")
-def test_a_position_promises_a_start_by_the_pace_of_the_last_minute(
+def test_a_position_promises_a_start_by_the_throughput_of_the_last_minute(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     make(store, JobState.COMPLETED)

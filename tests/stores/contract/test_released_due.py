@@ -1,4 +1,4 @@
-"""When a job that is released in an exchange is due."""
+"""When a job that is released in a settle-and-claim is due."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stores.support import new_job
 
 
 @pytest.mark.parametrize("room", [0, 5])
-def test_an_exchange_knows_when_the_job_is_due_that_an_expiry_in_it_releases(
+def test_a_settle_and_claim_knows_when_the_job_is_due_that_an_expiry_in_it_releases(
     store: Store, reader: Reader, clock: ManualClock, room: int
 ) -> None:
     [parent] = store.insert([new_job(delay_ms=1, expires_at=clock.now_ms())])

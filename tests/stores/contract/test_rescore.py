@@ -120,7 +120,7 @@ def test_a_new_priority_gives_a_fresh_place_past_the_cap(
 
 @pytest.mark.parametrize("change", [JobUpdate(priority=3), JobUpdate(delay_ms=0, priority=3)])
 @pytest.mark.parametrize("delay", [0, HOUR])
-def test_an_amended_job_is_rescored_when_its_time_has_come(
+def test_an_updated_job_is_rescored_when_its_time_has_come(
     store: Store, reader: Reader, clock: ManualClock, change: JobUpdate, delay: int
 ) -> None:
     store.save_queue(DEFAULT, QUICK)

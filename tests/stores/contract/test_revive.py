@@ -53,10 +53,10 @@ def test_a_dead_or_cancelled_job_becomes_pending_again(
     job_id = make(store, state, payload=b"abc")
     clock.advance(ms=5)
 
-    verdicts = store.revive([job_id])
+    results = store.revive([job_id])
 
     job = look(reader, job_id)
-    assert verdicts == [ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)]
+    assert results == [ActionResult(job_id=job_id, applied=True, state=JobState.PENDING)]
     assert (job.state, job.payload, job.created_at) == (JobState.PENDING, b"abc", T0)
     assert (job.ready_at, job.run_at, job.updated_at) == (T0 + 5, T0 + 5, T0 + 5)
     assert (job.finished_at, job.reason, job.result) == (None, None, None)
@@ -73,10 +73,10 @@ def test_a_job_can_be_revived_for_later(
     job_id = make(store, state)
     clock.advance(ms=5)
 
-    [verdict] = store.revive([job_id], delay_ms=1_000)
+    [result] = store.revive([job_id], delay_ms=1_000)
 
     job = look(reader, job_id)
-    assert (verdict.applied, verdict.state) == (True, JobState.SCHEDULED)
+    assert (result.applied, result.state) == (True, JobState.SCHEDULED)
     assert (job.state, job.run_at, job.ready_at) == (JobState.SCHEDULED, T0 + 1_005, T0 + 1_005)
     assert counts_of(reader) == Counts(scheduled=1)
 
@@ -87,18 +87,18 @@ def test_no_other_job_can_be_revived(store: Store, reader: Reader, state: JobSta
     job_id = make(store, state)
     before = record(reader, job_id)
 
-    [verdict] = store.revive([job_id], queue=MAIL)
+    [result] = store.revive([job_id], queue=MAIL)
 
-    assert (verdict.applied, verdict.state) == (False, state)
-    assert verdict.reason == f"a {state} job cannot be revived"
+    assert (result.applied, result.state) == (False, state)
+    assert result.reason == f"a {state} job cannot be revived"
     assert record(reader, job_id) == before
     assert kinds_of(reader, job_id) == []
 
 
 def test_an_unknown_job_cannot_be_revived(store: Store) -> None:
-    [verdict] = store.revive([UNKNOWN])
+    [result] = store.revive([UNKNOWN])
 
-    assert (verdict.job_id, verdict.applied, verdict.state) == (UNKNOWN, False, None)
+    assert (result.job_id, result.applied, result.state) == (UNKNOWN, False, None)
 
 
 @pytest.mark.shows("R-DLQ-07", "R-TEST-23", "R-LEASE-20", "R-JOB-51")
@@ -164,7 +164,7 @@ def test_a_revived_job_keeps_its_seq_and_goes_behind_the_jobs_that_wait(
     assert claimed(store, 2) == [waiting, revived]
 
 
-def test_a_revived_job_is_rid_of_the_wish_to_cancel_it(store: Store, reader: Reader) -> None:
+def test_a_revived_job_is_rid_of_the_request_to_cancel_it(store: Store, reader: Reader) -> None:
     job = started(store)
     store.cancel([job.id], "stop")
     settle(store, job, Discarded(BOOM))
@@ -206,10 +206,10 @@ def test_a_queue_that_takes_no_jobs_takes_no_revived_ones(
     store.save_queue(MAIL, state=state)
     before = record(reader, job_id)
 
-    [verdict] = store.revive([job_id], queue=MAIL)
+    [result] = store.revive([job_id], queue=MAIL)
 
-    assert (verdict.applied, verdict.state) == (False, JobState.DEAD)
-    assert verdict.reason == f"queue mail is {state}"
+    assert (result.applied, result.state) == (False, JobState.DEAD)
+    assert result.reason == f"queue mail is {state}"
     assert record(reader, job_id) == before
 
 
@@ -218,10 +218,10 @@ def test_a_job_of_a_dropped_queue_can_be_revived_in_another_one(store: Store, re
     store.drop_queue(DEFAULT, force=True)
 
     refused, *_ = store.revive([job_id])
-    [verdict] = store.revive([job_id], queue=MAIL)
+    [result] = store.revive([job_id], queue=MAIL)
 
     assert (refused.applied, refused.reason) == (False, "queue default is dropped")
-    assert (verdict.applied, look(reader, job_id).queue) == (True, MAIL)
+    assert (result.applied, look(reader, job_id).queue) == (True, MAIL)
 
 
 def test_a_revived_job_takes_its_unique_key_again(store: Store) -> None:
@@ -249,10 +249,10 @@ def test_a_job_whose_unique_key_is_taken_stays_where_it_is(
     holder = put(store, unique_key="k")
     before = record(reader, job_id)
 
-    [verdict] = store.revive([job_id])
+    [result] = store.revive([job_id])
 
-    assert (verdict.applied, verdict.state) == (False, JobState.DEAD)
-    assert verdict.reason == f"its unique key is held by {holder}"
+    assert (result.applied, result.state) == (False, JobState.DEAD)
+    assert result.reason == f"its unique key is held by {holder}"
     assert record(reader, job_id) == before
     assert holder_of(store, unique_key="k") == holder
 
@@ -261,9 +261,9 @@ def test_of_two_jobs_with_one_unique_key_only_the_first_is_revived(store: Store,
     first = make(store, JobState.CANCELLED, unique_key="k")
     second = make(store, JobState.CANCELLED, unique_key="k")
 
-    verdicts = store.revive([second, first])
+    results = store.revive([second, first])
 
-    assert [verdict.applied for verdict in verdicts] == [True, False]
+    assert [result.applied for result in results] == [True, False]
     assert states(reader, [first, second]) == [JobState.CANCELLED, JobState.PENDING]
 
 
@@ -330,24 +330,24 @@ def test_a_revived_job_is_not_held_up_by_a_full_queue(store: Store, reader: Read
     store.save_queue(DEFAULT, {"max_length": 1})
     put(store)
 
-    [verdict] = store.revive([job_id])
+    [result] = store.revive([job_id])
 
-    assert verdict.applied
+    assert result.applied
 
 
-def test_verdicts_come_in_the_order_asked(store: Store) -> None:
+def test_results_come_in_the_order_asked(store: Store) -> None:
     dead, done = make(store, JobState.DEAD), make(store, JobState.COMPLETED)
 
-    verdicts = store.revive([done, UNKNOWN, dead, dead])
+    results = store.revive([done, UNKNOWN, dead, dead])
 
-    assert [(verdict.job_id, verdict.applied) for verdict in verdicts] == [
+    assert [(result.job_id, result.applied) for result in results] == [
         (done, False),
         (UNKNOWN, False),
         (dead, True),
         (dead, False),
     ]
-    assert isinstance(verdicts[0].job_id, str)
-    assert verdicts[3].reason == "a pending job cannot be revived"
+    assert isinstance(results[0].job_id, str)
+    assert results[3].reason == "a pending job cannot be revived"
 
 
 def test_a_revived_job_keeps_an_id_that_was_brought(store: Store, reader: Reader) -> None:
@@ -397,7 +397,7 @@ def test_a_job_revived_into_another_queue_is_due_there_alone(store: Store) -> No
     assert dues == [None, 1_000]
 
 
-def test_a_job_that_has_ended_since_a_time_is_not_revived_for_whoever_names_it(
+def test_a_job_that_has_ended_since_a_time_is_not_revived_by_its_id_either(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     dead, cancelled = make(store, JobState.DEAD), make(store, JobState.CANCELLED)

@@ -82,27 +82,27 @@ def test_a_job_that_is_revived_by_itself_waits_for_a_parent_that_is_alive(
     job = start(store)
     store.cancel([parent], dependants=True)
 
-    [verdict] = store.revive([child])
+    [result] = store.revive([child])
 
-    assert (verdict.state, edges(reader, child)) == (BLOCKED, [OPEN])
+    assert (result.state, edges(reader, child)) == (BLOCKED, [OPEN])
     settle(store, job, Completed(b"1"))
     assert look(reader, child).state is PENDING
 
 
 @pytest.mark.parametrize("is_parent_first", [True, False])
 @pytest.mark.parametrize("dependants", [True, False])
-def test_a_job_that_is_revived_beside_its_parent_waits_for_it(
+def test_a_job_that_is_revived_together_with_its_parent_waits_for_it(
     store: Store, reader: Reader, is_parent_first: bool, dependants: bool
 ) -> None:
     parent, child = put_graph(store, [], [0])
     die(store, parent)
     ids = [parent, child] if is_parent_first else [child, parent]
 
-    verdicts = store.revive(ids, dependants=dependants)
+    results = store.revive(ids, dependants=dependants)
 
-    assert {verdict.job_id: verdict.state for verdict in verdicts} == {parent: PENDING, child: BLOCKED}
-    assert all(verdict.applied for verdict in verdicts)
-    assert (states(reader, ids), edges(reader, child)) == ([verdict.state for verdict in verdicts], [OPEN])
+    assert {result.job_id: result.state for result in results} == {parent: PENDING, child: BLOCKED}
+    assert all(result.applied for result in results)
+    assert (states(reader, ids), edges(reader, child)) == ([result.state for result in results], [OPEN])
     run(store, parent)
     run(store, child)
 
@@ -113,9 +113,9 @@ def test_a_job_does_not_wait_for_a_parent_whose_revival_is_refused(store: Store,
     die(store, parent)
     put(store, unique_key="k")
 
-    verdicts = store.revive([child, parent])
+    results = store.revive([child, parent])
 
-    assert [(verdict.applied, verdict.state) for verdict in verdicts] == [(True, PENDING), (False, DEAD)]
+    assert [(result.applied, result.state) for result in results] == [(True, PENDING), (False, DEAD)]
     assert edges(reader, child) == [MET]
 
 
@@ -125,13 +125,13 @@ def test_of_a_parent_and_a_child_that_are_named_twice_each_is_revived_once(
     parent, child = put_graph(store, [], [0])
     die(store, parent)
 
-    verdicts = store.revive([child, parent, child, parent])
+    results = store.revive([child, parent, child, parent])
 
-    assert [(verdict.applied, verdict.state) for verdict in verdicts] == [
+    assert [(result.applied, result.state) for result in results] == [
         (True, BLOCKED),
         (True, PENDING),
         (False, BLOCKED),
         (False, PENDING),
     ]
-    assert verdicts[3].reason == "a pending job cannot be revived"
+    assert results[3].reason == "a pending job cannot be revived"
     assert reader.counts([DEFAULT])[DEFAULT].pending == 1

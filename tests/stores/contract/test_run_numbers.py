@@ -33,10 +33,10 @@ from tests.stores.contract.steps import (
 )
 from tests.stores.support import new_job
 
-GATE = task_lane(new_job().task)
+LANE = task_lane(new_job().task)
 HANDED_BACK = Interrupted(started=False)
-UNSTARTED: list[Outcome] = [HANDED_BACK, Parked(GATE, "not here"), Lost("died", started=False)]
-BEGUN: list[Outcome] = [Failed(BOOM, 0), Snoozed(0), Interrupted(), Lost("died"), Parked(GATE, started=True)]
+UNSTARTED: list[Outcome] = [HANDED_BACK, Parked(LANE, "not here"), Lost("died", started=False)]
+BEGUN: list[Outcome] = [Failed(BOOM, 0), Snoozed(0), Interrupted(), Lost("died"), Parked(LANE, started=True)]
 
 
 def numbers(job: Job) -> tuple[int, int]:
@@ -45,7 +45,7 @@ def numbers(job: Job) -> tuple[int, int]:
 
 def claim(store: Store) -> Job:
     """Claim the one job, wherever it waits."""
-    [job] = store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1, lanes=frozenset({GATE}))], room=1).jobs
+    [job] = store.settle_and_claim(W2, claims=[QueueClaim(DEFAULT, 1, lanes=frozenset({LANE}))], room=1).jobs
     return job
 
 

@@ -62,7 +62,7 @@ def kept(reader: Reader, name: str = "tidy") -> Schedule:
 
 
 def fire_due(store: Store) -> list[FireResult]:
-    """What the duty does."""
+    """What the schedule enqueuer does."""
     due = store.due_schedules()
     return store.fire_schedules([plan_advance(schedule, due.now, 0.0) for schedule in due.schedules])
 
@@ -246,7 +246,7 @@ def test_a_move_is_not_made_before_its_time_by_the_clock_of_the_store(
 
 
 @pytest.mark.shows("R-EDGE-37", "R-SCHED-35")
-def test_what_was_paused_or_removed_after_somebody_read_it_is_not_fired(
+def test_what_was_paused_or_removed_after_a_scheduler_read_it_is_not_fired(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     paused = save(store, reader, clock, name="paused")

@@ -214,7 +214,7 @@ def test_jobs_are_found_by_their_tags_and_all_must_be_there(store: Store, reader
 )
 def test_jobs_are_found_by_what_their_metadata_say(store: Store, reader: Reader, value: Any) -> None:
     job_id = put(store, metadata={"who": value, "other": "x"})
-    put(store, metadata={"who": "somebody else"})
+    put(store, metadata={"who": "another"})
     put(store, metadata={"not who": value})
     put(store)
 
@@ -298,11 +298,11 @@ def test_a_purge_is_a_search_and_a_deletion(store: Store, reader: Reader, clock:
     clock.advance(ms=HOUR)
     new = make(store, JobState.DEAD)
 
-    verdicts = store.delete(
+    results = store.delete(
         [job.id for job in everything(reader, JobQuery(states=(JobState.DEAD,), finished_before=T0 + 1))]
     )
 
-    assert sorted(verdict.job_id for verdict in verdicts if verdict.applied) == sorted(old)
+    assert sorted(result.job_id for result in results if result.applied) == sorted(old)
     assert found(reader) == {new}
 
 
@@ -311,9 +311,9 @@ def test_a_bulk_revival_is_a_search_and_a_revival(store: Store, reader: Reader) 
     dead = [make(store, JobState.DEAD, priority=5) for _ in range(3)]
     make(store, JobState.DEAD, priority=1)
 
-    verdicts = store.revive(
+    results = store.revive(
         [job.id for job in everything(reader, JobQuery(states=(JobState.DEAD,), priority_from=5))]
     )
 
-    assert sum(verdict.applied for verdict in verdicts) == 3
+    assert sum(result.applied for result in results) == 3
     assert found(reader, states=(JobState.PENDING,)) == set(dead)

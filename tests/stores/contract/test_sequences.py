@@ -63,7 +63,7 @@ def test_a_reader_knows_whose_turn_it_is(store: Store, reader: Reader) -> None:
     settle(store, start(store), Completed())
     turns.append(reader.first_in_sequence("s"))
 
-    assert (turns, reader.first_in_sequence("nobody's")) == ([first, second], None)
+    assert (turns, reader.first_in_sequence("absent's")) == ([first, second], None)
 
 
 def test_jobs_of_a_sequence_run_one_at_a_time_in_the_order_of_acceptance(
@@ -83,7 +83,7 @@ def test_jobs_of_a_sequence_run_one_at_a_time_in_the_order_of_acceptance(
     assert run_all(store) == [second, third]
 
 
-def test_the_next_job_is_claimed_in_the_exchange_that_ends_the_one_before(store: Store) -> None:
+def test_the_next_job_is_claimed_in_the_settle_and_claim_that_ends_the_one_before(store: Store) -> None:
     ids = put_many(store, 3, sequence="s")
     [job] = claim(store, 10)
 
@@ -158,10 +158,10 @@ def test_a_revived_job_comes_last(store: Store, reader: Reader) -> None:
     store.cancel([ids[2]])
     other = put(store, sequence="s")
 
-    [verdict] = store.revive([ids[0]])
+    [result] = store.revive([ids[0]])
     store.revive([ids[2]])
 
-    assert verdict.state is BLOCKED
+    assert result.state is BLOCKED
     assert states(reader, [*ids, other]) == [BLOCKED, PENDING, BLOCKED, BLOCKED]
     assert run_all(store) == [ids[1], other, ids[0], ids[2]]
 
@@ -228,7 +228,7 @@ def test_a_follow_up_comes_after_the_job_that_hands_it_back(store: Store, reader
 def test_a_job_that_is_refused_leaves_no_place_in_its_sequence(store: Store, reader: Reader) -> None:
     with pytest.raises(InvalidJob):
         store.insert(
-            [new_job(sequence="s"), new_job(sequence="s", depends_on=(Dependency(JobId("nobody")),))]
+            [new_job(sequence="s"), new_job(sequence="s", depends_on=(Dependency(JobId("absent")),))]
         )
     store.insert([new_job(unique_key="u", sequence="s")])
     [taken] = store.insert([new_job(unique_key="u", sequence="s")])
@@ -250,7 +250,7 @@ def test_a_long_sequence_comes_to_its_end_step_by_step(store: Store) -> None:
     assert ran == ids
 
 
-def test_many_who_join_while_others_end_leave_nobody_behind(
+def test_many_who_join_while_others_end_leave_no_job_behind(
     engine: Engine, store: Store, reader: Reader
 ) -> None:
     def join(store: Store) -> None:
@@ -269,13 +269,14 @@ def test_many_who_join_while_others_end_leave_nobody_behind(
 
 
 @pytest.mark.parametrize("sequence", ["s", "t", None])
-def test_an_id_that_is_brought_again_before_its_end_was_heard_of_holds_nobody_up(
+def test_an_id_that_is_brought_again_before_its_end_was_propagated_delays_no_other_job(
     store: Store, reader: Reader, monkeypatch: pytest.MonkeyPatch, sequence: str | None
 ) -> None:
     mine = put(store, id=JobId("mine"), sequence="s")
     second = put(store, sequence="s")
     with monkeypatch.context() as patch:
-        # Whoever deletes it goes no further; the engines that have one transaction for all have no such step.
+        # A call that deletes it goes no further; the engines that have one transaction for all have no such
+        # step.
         patch.setattr(type(store), "_follow", lambda _: False, raising=False)
         store.delete([mine])
 

@@ -367,7 +367,7 @@ def test_the_lease_is_over_when_the_attempt_has_ended(
 
 
 @pytest.mark.parametrize("outcome", [Failed(BOOM, 5), Snoozed(5), Interrupted(), Lost("died")])
-def test_a_job_with_a_wish_to_be_cancelled_is_cancelled_instead_of_going_back(
+def test_a_job_with_a_request_to_be_cancelled_is_cancelled_instead_of_going_back(
     store: Store, reader: Reader, outcome: Outcome
 ) -> None:
     job = started(store, unique_key="k")
@@ -396,7 +396,7 @@ def test_a_failed_attempt_counts_also_when_its_job_is_cancelled_after_it(
 
 
 @pytest.mark.parametrize(("outcome", "state", "reason"), FINAL_ENDS)
-def test_a_job_that_ends_ends_as_it_does_in_spite_of_a_wish_to_be_cancelled(
+def test_a_job_that_ends_ends_as_it_does_in_spite_of_a_request_to_be_cancelled(
     store: Store, reader: Reader, outcome: Outcome, state: JobState, reason: str | None
 ) -> None:
     job = started(store)
@@ -408,7 +408,9 @@ def test_a_job_that_ends_ends_as_it_does_in_spite_of_a_wish_to_be_cancelled(
     assert (done.state, done.reason) == (state, reason)
 
 
-def test_settlements_of_one_exchange_are_answered_in_the_order_given(store: Store, reader: Reader) -> None:
+def test_settlements_of_one_settle_and_claim_are_answered_in_the_order_given(
+    store: Store, reader: Reader
+) -> None:
     jobs = [started(store) for _ in range(3)]
     ends = [
         ended(jobs[2], Completed(b"1")),
@@ -426,7 +428,7 @@ def test_settlements_of_one_exchange_are_answered_in_the_order_given(store: Stor
     ]
 
 
-def test_successes_of_one_exchange_end_each_with_its_own_result_and_free_their_keys(
+def test_successes_of_one_settle_and_claim_end_each_with_its_own_result_and_free_their_keys(
     store: Store, reader: Reader
 ) -> None:
     jobs = [started(store, unique_key=f"k{n}", task=f"t{n % 3}") for n in range(150)]
@@ -479,7 +481,7 @@ def test_among_successes_those_that_do_not_hold_their_lease_are_answered_by_them
 @pytest.mark.parametrize("outcome", [Completed(b"1"), Failed(BOOM, 5)])
 @pytest.mark.parametrize("hint", [None, 0, 1, "other"])
 @pytest.mark.parametrize("job_id", [None, JobId("mine")])
-def test_a_wrong_hint_where_the_job_is_leads_nobody_astray(
+def test_a_wrong_hint_where_the_job_is_leads_no_settlement_astray(
     store: Store, reader: Reader, outcome: Outcome, hint: str | int | None, job_id: JobId | None
 ) -> None:
     job, other = started(store, id=job_id), started(store)
@@ -505,7 +507,7 @@ UNWRITABLE = "half a pair: \ud800"
         {"reason": UNWRITABLE},
     ],
 )
-def test_a_value_that_cannot_be_held_undoes_the_whole_exchange(
+def test_a_value_that_cannot_be_held_undoes_the_whole_settle_and_claim(
     store: Store, reader: Reader, change: dict[str, object]
 ) -> None:
     good, bad = started(store), started(store)
@@ -556,7 +558,7 @@ def test_a_settlement_into_a_state_that_no_attempt_ends_in_is_refused_as_an_erro
     assert attempts_of(reader, job.id) == []
 
 
-def test_a_settlement_that_nobody_may_make_is_refused_whatever_it_says(store: Store) -> None:
+def test_an_illegal_settlement_is_refused_whatever_it_says(store: Store) -> None:
     job = started(store)
     store.settle_and_claim(W1, [ended(job, Discarded(BOOM))])
     store.delete([job.id])

@@ -54,7 +54,9 @@ def test_claims_release_no_more_and_say_when_to_ask_again(store: Store, clock: M
     assert [answer.next_due_ms for answer in answers] == [100, 50, 100]
 
 
-def test_a_share_may_be_called_like_the_setting(store: Store, reader: Reader, clock: ManualClock) -> None:
+def test_a_fairness_key_may_be_called_like_the_setting(
+    store: Store, reader: Reader, clock: ManualClock
+) -> None:
     store.save_queue(DEFAULT, {"fairness_weights": {"promote_per_second": 5}})
     put_many(store, 6, delay_ms=SECOND)
     clock.advance(SECOND)

@@ -267,7 +267,7 @@ def test_the_sweeper_may_settle_an_attempt_as_anything(
 
 @pytest.mark.shows("R-QUEUE-04", "R-DLQ-20")
 @pytest.mark.parametrize("outcome", [Interrupted(), Failed(BOOM, HOUR)])
-def test_a_sweep_buries_what_goes_back_to_a_dropped_queue(
+def test_a_sweep_marks_dead_what_goes_back_to_a_dropped_queue(
     store: Store, reader: Reader, clock: ManualClock, outcome: Interrupted | Failed
 ) -> None:
     job = started(store, unique_key="k")
@@ -283,7 +283,7 @@ def test_a_sweep_buries_what_goes_back_to_a_dropped_queue(
     assert counts_of(reader) == Counts(dead=1)
 
 
-def test_a_sweep_buries_no_more_than_its_limit(store: Store, reader: Reader) -> None:
+def test_a_sweep_marks_no_more_dead_than_its_limit(store: Store, reader: Reader) -> None:
     ids = put_many(store, 5)
     store.drop_queue(DEFAULT, force=True, limit=1)
 
@@ -292,7 +292,9 @@ def test_a_sweep_buries_no_more_than_its_limit(store: Store, reader: Reader) -> 
     assert states(reader, ids) == [JobState.DEAD] * 3 + [JobState.PENDING] * 2
 
 
-def test_the_limit_of_what_a_sweep_buries_holds_for_all_queues_together(store: Store, reader: Reader) -> None:
+def test_the_limit_of_what_a_sweep_marks_dead_holds_for_all_queues_together(
+    store: Store, reader: Reader
+) -> None:
     put_many(store, 4)
     put_many(store, 4, queue=MAIL)
     store.drop_queue(DEFAULT, force=True, limit=1)
@@ -325,7 +327,9 @@ def test_a_sweep_leaves_running_jobs_of_a_dropped_queue_to_their_holders(
     assert record(reader, job.id) == before
 
 
-def test_a_follow_up_to_a_dropped_queue_is_buried_by_the_next_sweep(store: Store, reader: Reader) -> None:
+def test_a_follow_up_to_a_dropped_queue_is_marked_dead_by_the_next_sweep(
+    store: Store, reader: Reader
+) -> None:
     store.save_queue(MAIL)
     store.drop_queue(MAIL)
     settle(store, started(store), Completed(b"1"), follow_ups=(new_job(queue=MAIL),))
@@ -363,11 +367,11 @@ def test_a_worker_that_is_named_as_dead_is_refused_from_then_on(store: Store) ->
     assert [refusal.reason for refusal in settle(store, job, Completed()).refused] == ["other worker"]
 
 
-@pytest.mark.parametrize("beats", [True, False])
+@pytest.mark.parametrize("is_alive", [True, False])
 def test_it_does_not_matter_whether_the_engine_thinks_that_the_named_one_lives(
-    store: Store, other_store: Store, beats: bool
+    store: Store, other_store: Store, is_alive: bool
 ) -> None:
-    if beats:
+    if is_alive:
         store.heartbeat(WorkerInfo(id=W1))
         other_store.heartbeat(WorkerInfo(id=W2))
     first, second = started(store, W1), started(other_store, W2)

@@ -117,7 +117,7 @@ def cancel_by_force(store: Store, clock: ManualClock, job: Job) -> object:
     return store.cancel([job.id], force=True)
 
 
-def amending(change: JobUpdate) -> Operation:
+def updating(change: JobUpdate) -> Operation:
     return lambda store, _, job: store.update_job(job.id, change)
 
 
@@ -173,10 +173,10 @@ OPERATIONS: dict[str, Operation] = {
     "promote when expired": promote_when_expired,
     "cancel": cancel,
     "cancel by force": cancel_by_force,
-    "amend priority": amending(JobUpdate(priority=3)),
-    "amend to now": amending(JobUpdate(delay_ms=0)),
-    "amend to later": amending(JobUpdate(delay_ms=2 * HOUR)),
-    "amend metadata": amending(JobUpdate(metadata={"a": 1})),
+    "update priority": updating(JobUpdate(priority=3)),
+    "update to now": updating(JobUpdate(delay_ms=0)),
+    "update to later": updating(JobUpdate(delay_ms=2 * HOUR)),
+    "update metadata": updating(JobUpdate(metadata={"a": 1})),
     "revive": revive,
     "revive for later": revive_for_later,
     "revive elsewhere": revive_elsewhere,
@@ -205,11 +205,11 @@ MOVES: dict[tuple[JobState, str], JobState | None] = {
     (RETRYING, "promote when due"): PENDING,
     (RUNNING, "cancel"): RUNNING,
     (RUNNING, "cancel by force"): DEAD,
-    (SCHEDULED, "amend to now"): PENDING,
-    (RETRYING, "amend to now"): PENDING,
-    (SCHEDULED, "amend to later"): SCHEDULED,
-    (RETRYING, "amend to later"): RETRYING,
-    (RUNNING, "amend metadata"): RUNNING,
+    (SCHEDULED, "update to now"): PENDING,
+    (RETRYING, "update to now"): PENDING,
+    (SCHEDULED, "update to later"): SCHEDULED,
+    (RETRYING, "update to later"): RETRYING,
+    (RUNNING, "update metadata"): RUNNING,
     (DEAD, "revive"): PENDING,
     (DEAD, "revive for later"): SCHEDULED,
     (DEAD, "revive elsewhere"): PENDING,
@@ -220,15 +220,15 @@ MOVES: dict[tuple[JobState, str], JobState | None] = {
     **{(state, "promote when expired"): CANCELLED for state in WAITING},
     **{(state, "cancel"): CANCELLED for state in WAITING},
     **{(state, "cancel by force"): CANCELLED for state in WAITING},
-    **{(state, "amend priority"): state for state in WAITING},
-    **{(state, "amend metadata"): state for state in WAITING},
+    **{(state, "update priority"): state for state in WAITING},
+    **{(state, "update metadata"): state for state in WAITING},
     **{(state, "drop queue"): DEAD for state in WAITING},
     **{(state, "delete"): None for state in STATES if state is not RUNNING},
     **{(state, "prune when old"): None for state in (COMPLETED, DEAD, CANCELLED)},
 }
 PAIRS = list(product(STATES, OPERATIONS))
 LEGAL = [(state, name, MOVES[state, name]) for state, name in PAIRS if (state, name) in MOVES]
-ILLEGAL = [(state, name) for state, name in PAIRS if (state, name) not in MOVES and name != "amend to now"]
+ILLEGAL = [(state, name) for state, name in PAIRS if (state, name) not in MOVES and name != "update to now"]
 
 
 def prepared(store: Store, reader: Reader, state: JobState) -> Job:
@@ -271,7 +271,7 @@ def test_only_a_waiting_job_can_be_made_pending_by_hand(
     job = prepared(store, reader, state)
     before = record(reader, job.id)
 
-    OPERATIONS["amend to now"](store, clock, job)
+    OPERATIONS["update to now"](store, clock, job)
 
     assert record(reader, job.id) == before
 

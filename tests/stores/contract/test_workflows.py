@@ -96,7 +96,7 @@ def test_a_job_with_a_live_parent_is_blocked_until_that_completes(
     assert claimed(store, 5) == [receipt.id]
 
 
-def test_a_released_job_is_claimed_in_the_exchange_that_releases_it(store: Store) -> None:
+def test_a_released_job_is_claimed_in_the_settle_and_claim_that_releases_it(store: Store) -> None:
     parent, child = put_graph(store, [], [0])
     job = start(store)
 
@@ -363,14 +363,14 @@ def test_a_job_is_cancelled_with_all_that_depends_on_it(store: Store, reader: Re
     c = put(store, depends_on=after(b, on_failure=OnFailure.HOLD))
     start(store)
 
-    [verdict] = store.cancel([a], dependants=True)
+    [result] = store.cancel([a], dependants=True)
 
-    assert (verdict.applied, verdict.state) == (True, JobState.RUNNING)
+    assert (result.applied, result.state) == (True, JobState.RUNNING)
     assert states(reader, [a, b, c]) == [JobState.RUNNING, CANCELLED, CANCELLED]
     assert look(reader, b).reason == f"cancelled with {a}, which it depends on"
 
 
-def test_a_blocked_job_can_be_cancelled_amended_and_deleted(store: Store, reader: Reader) -> None:
+def test_a_blocked_job_can_be_cancelled_updated_and_deleted(store: Store, reader: Reader) -> None:
     a, b, c, d = put_graph(store, [], [0], [0], [2])
 
     store.update_job(b, JobUpdate(priority=7, metadata={"x": 1})).check()
@@ -399,14 +399,14 @@ def test_a_revived_job_waits_for_parents_that_have_not_ended(store: Store, reade
     a, b = put_graph(store, [], [0])
     store.cancel([b])
 
-    [verdict] = store.revive([b])
-    assert (verdict.state, look(reader, b).state) == (BLOCKED, BLOCKED)
+    [result] = store.revive([b])
+    assert (result.state, look(reader, b).state) == (BLOCKED, BLOCKED)
     run(store, a)
 
     assert look(reader, b).state is PENDING
 
 
-def test_a_job_that_ended_because_of_its_parent_runs_without_it_if_somebody_revives_it(
+def test_a_job_that_ended_because_of_its_parent_runs_without_it_if_an_operator_revives_it(
     store: Store, reader: Reader
 ) -> None:
     a, b = put_graph(store, [], [0])
@@ -446,7 +446,7 @@ def test_what_ended_because_of_a_job_is_revived_with_it_if_asked_for(store: Stor
     run(store, c)
 
 
-def test_without_being_asked_a_revival_brings_nobody_else_back(store: Store, reader: Reader) -> None:
+def test_without_being_asked_a_revival_brings_no_other_job_back(store: Store, reader: Reader) -> None:
     a, b = put_graph(store, [], [0])
     die(store, a)
 
@@ -509,7 +509,7 @@ def test_edges_go_with_their_child(store: Store, reader: Reader, clock: ManualCl
 # Many
 
 
-def test_more_dependants_than_a_transaction_takes_are_released_one_lot_after_the_other(
+def test_more_dependants_than_a_transaction_takes_are_released_one_batch_after_the_other(
     store: Store, reader: Reader
 ) -> None:
     children = PROPAGATION_BATCH + 100
@@ -552,12 +552,12 @@ def test_what_is_cancelled_with_a_job_is_cancelled_whatever_its_edges_say(
     top = put(store)
     middle = put(store, depends_on=after(top, on_failure=on_failure))
     bottom = put(store, depends_on=after(middle, on_failure=on_failure))
-    beside = put(store, depends_on=after(top, middle, on_failure=on_failure))
+    other = put(store, depends_on=after(top, middle, on_failure=on_failure))
 
     store.cancel([top], dependants=True)
     store.promote()
 
-    assert states(reader, [top, middle, bottom, beside]) == [CANCELLED] * 4
+    assert states(reader, [top, middle, bottom, other]) == [CANCELLED] * 4
     assert look(reader, bottom).reason == f"cancelled with {middle}, which it depends on"
     assert claimed(store, 5) == []
     assert counts_of(reader) == Counts(cancelled=4)

@@ -214,8 +214,8 @@ def enqueue_another() -> None:
     add.enqueue(1, 2)
 
 
-@app.task(name="leave a voice", isolated=True)
-def leave_a_voice() -> None:
+@app.task(name="leave a progress sink", isolated=True)
+def leave_a_progress_sink() -> None:
     """A thread goes on talking when the job has ended."""
     context = current_job()
 

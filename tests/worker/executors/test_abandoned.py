@@ -158,7 +158,7 @@ def test_a_task_that_swallows_its_timeout_is_given_up_too() -> None:
         stop.set()
 
 
-def test_what_has_not_taken_its_seat_cannot_be_abandoned() -> None:
+def test_what_has_not_taken_its_slot_cannot_be_abandoned() -> None:
     with no_thread_stays(), executor(ThreadExecutor, 1) as running:
         assert running.executor.abandon(an_assignment(), LIMIT) is None
 
@@ -182,7 +182,7 @@ def test_a_blocked_event_loop_is_replaced_and_its_other_coroutines_go_on_when_it
             wait()
             return 7
 
-        beside = running.submit(other)
+        next_to_it = running.submit(other)
         assert waits.wait(DEADLINE)
         one = running.submit(block)
         assert started.wait(DEADLINE)
@@ -196,11 +196,11 @@ def test_a_blocked_event_loop_is_replaced_and_its_other_coroutines_go_on_when_it
 
         assert isinstance(running.ends.of(running.submit(quick)), Completed)
         assert len(names("forebay-loop-")) == 2
-        assert beside.ended_at is None
+        assert next_to_it.ended_at is None
         end()
         go_on.set()
 
-        assert isinstance(running.ends.of(beside), Completed)
+        assert isinstance(running.ends.of(next_to_it), Completed)
         eventually(lambda: len(names("forebay-loop-")) == 1)
         assert one.lease not in running.ends.outcomes
         assert isinstance(running.ends.of(running.submit(quick)), Completed)
@@ -229,7 +229,7 @@ def test_loops_together_run_no_more_coroutines_than_there_are_places() -> None:
             started.set()
             wait()
 
-        beside = running.submit(other)
+        next_to_it = running.submit(other)
         assert waits.wait(DEADLINE)
         one = running.submit(block)
         assert started.wait(DEADLINE)
@@ -240,7 +240,7 @@ def test_loops_together_run_no_more_coroutines_than_there_are_places() -> None:
         end()
         go_on.set()
 
-        assert all(isinstance(running.ends.of(job), Completed) for job in [beside, *jobs])
+        assert all(isinstance(running.ends.of(job), Completed) for job in [next_to_it, *jobs])
         assert max(most) <= 2
 
 

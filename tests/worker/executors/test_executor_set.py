@@ -12,7 +12,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
 from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.slots import ExecutorKind, Slots
-from tests.worker.executors.isolating import children
+from tests.worker.executors.isolated_worker import children
 from tests.worker.support import Collected, no_thread_stays
 
 
@@ -59,7 +59,7 @@ def test_a_task_goes_to_the_executor_for_its_sort(choosing: ExecutorSet) -> None
 
 
 def test_an_unknown_task_goes_to_a_thread_which_holds_it(choosing: ExecutorSet) -> None:
-    assert choosing.executor("nobody knows").kind is ExecutorKind.CALLS
+    assert choosing.executor("not registered").kind is ExecutorKind.CALLS
 
 
 def test_the_event_loop_starts_with_the_first_coroutine(choosing: ExecutorSet) -> None:
@@ -104,7 +104,7 @@ def test_a_program_without_tasks_needs_threads_only() -> None:
     assert nothing.queue_kinds(QueueName("default")) == {ExecutorKind.CALLS}
 
 
-def test_a_program_passes_the_gates_of_the_tasks_it_has_by_now() -> None:
+def test_a_program_serves_the_lanes_of_the_tasks_it_has_by_now() -> None:
     app = Forebay("memory://")
     nothing = ExecutorSet(app.registry, Slots(1, 1), Collected(), SystemClock())
     assert nothing.known_lanes() == {"payload:1"}

@@ -11,7 +11,7 @@ from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Slots
 from tests.worker.executors import isolated_tasks
-from tests.worker.executors.isolating import no_process_stays
+from tests.worker.executors.isolated_worker import no_process_stays
 from tests.worker.support import Collected, an_assignment, eventually, no_thread_stays
 
 app = Forebay("memory://")

@@ -4,7 +4,7 @@ Why it should hold. A thread hears an interrupt (CPython calls it an asynchronou
 interpreter looks for one: when a Python function begins, after a call, and when a loop goes round. There, and
 in calls that wait, threads change places. So these are the cases:
 
-1. `interrupt` comes before the thread has written `assignment.slot`: it finds no seat and drops the request;
+1. `interrupt` comes before the thread has written `assignment.slot`: it finds no slot and drops the request;
    the coordinator asks again. Nothing is raised.
 2. It comes while the job's arguments are made or its call runs: it is heard there, or, if the call is just
    returning, in the first `try` of `_run`. Either way the attempt was stopped, and that is its outcome.
@@ -15,7 +15,7 @@ in calls that wait, threads change places. So these are the cases:
    then on at most one interrupt is on its way. It is heard inside the second block, or taken back there.
 
 After the second block nothing is on its way any more, so the next job starts clean, and the outcome is
-written down undisturbed. What would break it: a seat that is published outside of the first block, a call
+written down undisturbed. What would break it: a slot that is published outside of the first block, a call
 between the two, or an interrupt without a look at `slot.assignment`. The last two were tried, and made this
 test fail at once; the first leaves a gap of one bytecode, which no test can be made to hit.
 """

@@ -15,7 +15,7 @@ from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.stores.contract.values import QueueClaim
 from tests.stores.support import WORKER
-from tests.worker.executors.isolating import Isolating, children, isolating
+from tests.worker.executors.isolated_worker import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
 

@@ -19,7 +19,7 @@ from forebay.errors import ConfigError, StoreUnusable
 from forebay.worker.executors.child_process import ChildProcess
 from forebay.worker.executors.process_memory import resident_bytes
 from forebay.worker.executors.program_origin import check_loadable
-from tests.worker.executors.isolating import Isolating, children, isolating
+from tests.worker.executors.isolated_worker import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 
 
@@ -108,7 +108,7 @@ def test_a_process_that_died_between_two_jobs_harms_none(isolated: Isolating) ->
 def test_a_program_that_waits_for_all_its_children_takes_nothing_away(isolated: Isolating) -> None:
     pid = isolated.result("pid")
     os.kill(pid, signal.SIGKILL)
-    with suppress(ChildProcessError):  # somebody was quicker
+    with suppress(ChildProcessError):  # the kernel was quicker
         os.waitpid(pid, 0)
 
     assert isolated.result("pid") != pid
@@ -156,7 +156,7 @@ def test_where_the_limit_cannot_be_set_the_process_is_watched_and_killed(
 
 
 def test_a_thread_that_a_job_leaves_behind_does_not_speak_for_the_next_job(isolated: Isolating) -> None:
-    isolated.result("leave a voice")
+    isolated.result("leave a progress sink")
     jobs = [isolated.enqueue("spin", 20) for _ in range(10)]
     for job in jobs:
         job.wait(timeout=DEADLINE)
@@ -251,7 +251,7 @@ def test_a_process_that_cannot_start_fails_the_job_and_is_not_tried_without_a_pa
     finally:
         sys.modules.pop("broken_program", None)
 
-    assert len(starts) == 3  # one for each job, and none for nobody
+    assert len(starts) == 3  # one for each job, and none without a job
     pauses = [later - earlier for earlier, later in pairwise(starts)]
     assert min(pauses) >= 0.5
 

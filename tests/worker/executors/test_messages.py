@@ -106,7 +106,7 @@ def test_a_message_of_another_kind_is_refused() -> None:
         from_child(msgspec.msgpack.encode({"type": "Run"}))
 
 
-def test_a_length_that_nobody_sends_is_refused_before_it_is_waited_for() -> None:
+def test_an_impossible_length_is_refused_before_it_is_waited_for() -> None:
     with pytest.raises(ProtocolError):
         FrameReader().feed(b"\xff" * 4)
 

@@ -124,11 +124,11 @@ def test_what_the_other_side_does_not_take_waits_for_it(ends: Ends) -> None:
     assert heard == [long, WorkerStopped()]
 
 
-def test_news_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(ends: Ends) -> None:
-    news = RenewalFailed(leases=(LEASE,) * 1_000, failures=1)
+def test_messages_that_may_be_missed_do_not_pile_up_for_one_who_does_not_read(ends: Ends) -> None:
+    message = RenewalFailed(leases=(LEASE,) * 1_000, failures=1)
 
     for _ in range(200):
-        ends.supervisor.send(news, may_be_missed=True)
+        ends.supervisor.send(message, may_be_missed=True)
     ends.supervisor.send(WorkerAccepted())
     heard: list[ToWorker] = []
     while WorkerAccepted() not in heard:
@@ -144,4 +144,4 @@ def test_last_words_are_heard_before_the_end(ends: Ends) -> None:
 
     assert ends.supervisor.receive() == [WorkerStopped()]
     assert ends.supervisor.receive() is None
-    ends.supervisor.send(WorkerAccepted())  # nobody hears it, and nothing is raised
+    ends.supervisor.send(WorkerAccepted())  # no process hears it, and nothing is raised

@@ -135,10 +135,10 @@ class Scene:
             end.close()
 
     def heard(self) -> list[ToWorker]:
-        """What was said to the child, but for the pokes, which come when they like."""
+        """What was said to the child, but for the wake-ups, which come when they like."""
         return [one for one in self._theirs.receive() or [] if one != WakeUp()]
 
-    def is_poked(self) -> bool:
+    def is_woken(self) -> bool:
         return WakeUp() in (self._theirs.receive() or [])
 
     def claim(self, count: int, worker: WorkerId = WORKER) -> list[Job]:
@@ -189,16 +189,16 @@ def lease(job: Job) -> Lease:
 # ------------------------------------------------------------------ waking
 
 
-def test_whoever_is_up_is_poked_when_work_comes(scene: Scene) -> None:
+def test_a_process_that_is_up_is_woken_when_work_comes(scene: Scene) -> None:
     scene.manager.welcome(scene.child)
     assert scene.manager.tick()
 
     scene.store.insert([new_job()])
 
-    eventually(scene.is_poked)
+    eventually(scene.is_woken)
 
 
-def test_whoever_is_not_up_yet_is_left_alone(scene: Scene) -> None:
+def test_a_process_that_is_not_up_yet_is_left_alone(scene: Scene) -> None:
     assert scene.manager.tick()  # listens from now on
     other = Scene(scene.engine, scene.store, scene.reader, scene.clock)
     other.manager = scene.manager
@@ -207,8 +207,8 @@ def test_whoever_is_not_up_yet_is_left_alone(scene: Scene) -> None:
 
     scene.store.insert([new_job()])
 
-    eventually(other.is_poked)
-    assert not scene.is_poked()
+    eventually(other.is_woken)
+    assert not scene.is_woken()
     other.close()
 
 
@@ -262,7 +262,9 @@ def test_a_long_lease_is_renewed_every_ten_seconds(scene: Scene) -> None:
         assert scene.heard() == []
         scene.clock.advance(2_000)
         scene.manager.tick()
-        assert [news.renewed for news in scene.heard() if isinstance(news, LeasesRenewed)] == [(lease(one),)]
+        assert [message.renewed for message in scene.heard() if isinstance(message, LeasesRenewed)] == [
+            (lease(one),)
+        ]
 
 
 def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
@@ -282,7 +284,7 @@ def test_a_lease_that_is_lost_is_told_once(scene: Scene) -> None:
     assert scene.heard() == []
 
 
-def test_wishes_to_cancel_are_passed_on(scene: Scene) -> None:
+def test_requests_to_cancel_are_passed_on(scene: Scene) -> None:
     scene.welcomed()
     (one,) = scene.claim(1)
     scene.write(one, is_begun=True)
@@ -379,13 +381,13 @@ def test_what_a_silent_worker_has_not_begun_goes_back_when_it_had_time_to_say_so
     assert [scene.job(job.id).run_number for job in (begun, waiting, late)] == [1, 0, 0]
 
 
-def test_a_job_that_begins_just_before_the_wish_stays_where_it_is(scene: Scene) -> None:
+def test_a_job_that_begins_just_before_the_request_stays_where_it_is(scene: Scene) -> None:
     scene.welcomed()
     (one,) = scene.claim(1)
     line = scene.write(one, is_begun=False)
     scene.child.is_silent = True
 
-    # As if the worker had read the page a moment before the wish was written there.
+    # As if the worker had read the page a moment before the request was written there.
     line.start(scene.clock.monotonic())
     scene.manager.tick()
     scene.clock.advance(250)
@@ -421,7 +423,7 @@ def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing
 
 @pytest.mark.parametrize("method", ["sweep", "settle_and_claim", "remove_worker"])
 @pytest.mark.parametrize("is_lost", [True, False], ids=["the answer is lost", "it never arrived"])
-def test_a_dead_worker_is_buried_as_soon_as_the_store_answers(
+def test_a_dead_worker_is_removed_as_soon_as_the_store_answers(
     scene: Scene, method: str, is_lost: bool
 ) -> None:
     scene.welcomed()
@@ -455,7 +457,9 @@ def test_while_a_transaction_holds_what_a_dead_worker_held_leases_of_the_living_
         scene.clock.advance(seconds=10)
         scene.manager.tick()
 
-        assert [news.renewed for news in heard() if isinstance(news, LeasesRenewed)] == [(lease(held),)]
+        assert [message.renewed for message in heard() if isinstance(message, LeasesRenewed)] == [
+            (lease(held),)
+        ]
         assert not scene.manager.is_idle
         scene.engine.busy_for.clear()
         assert scene.manager.tick()
@@ -475,11 +479,15 @@ def test_a_renewal_that_a_transaction_holds_up_costs_no_other_process_its_own(sc
         scene.clock.advance(seconds=10)
         scene.manager.tick()
 
-        assert [news.renewed for news in heard() if isinstance(news, LeasesRenewed)] == [(lease(held),)]
-    assert [type(news) for news in scene.heard()] == [RenewalFailed]
+        assert [message.renewed for message in heard() if isinstance(message, LeasesRenewed)] == [
+            (lease(held),)
+        ]
+    assert [type(message) for message in scene.heard()] == [RenewalFailed]
     scene.engine.busy_for.clear()
     assert scene.manager.tick()
-    assert [news.renewed for news in scene.heard() if isinstance(news, LeasesRenewed)] == [(lease(one),)]
+    assert [message.renewed for message in scene.heard() if isinstance(message, LeasesRenewed)] == [
+        (lease(one),)
+    ]
 
 
 @pytest.mark.shows("R-WORK-13")
@@ -494,13 +502,18 @@ def test_a_job_that_is_given_up_is_told_to_a_process_that_lives(scene: Scene) ->
     scene.manager.release_exited(scene.child, "was killed by SIGKILL")
     assert scene.manager.tick()
 
-    # The news waits: no process was there to call the listeners.
+    # The message waits: no process was there to call the listeners.
     with scene.another() as (child, heard):
         assert scene.manager.tick()
 
-        [news] = [one for one in heard() if isinstance(one, JobMarkedDead)]
-        assert (news.job_id, news.attempt, news.crashes, news.error.type) == (job.id, 1, 1, "Lost")
-        assert news.reason is not None
+        [message] = [one for one in heard() if isinstance(one, JobMarkedDead)]
+        assert (message.job_id, message.attempt, message.crashes, message.error.type) == (
+            job.id,
+            1,
+            1,
+            "Lost",
+        )
+        assert message.reason is not None
         assert scene.manager.tick()
         assert heard() == []
         assert child.is_up
@@ -537,7 +550,7 @@ def test_commands_go_to_the_worker_and_its_answers_to_the_store(scene: Scene) ->
 
 
 def test_the_last_answer_of_a_worker_comes_before_it_is_taken_off_the_list(scene: Scene) -> None:
-    """Whoever waits for an answer does so for as long as the worker is listed."""
+    """A caller that waits for an answer does so for as long as the worker is listed."""
     scene.welcomed()
     (command,) = scene.store.send_command(CommandKind.HALT, [WORKER])
     scene.manager.answer(command.id, "halting")

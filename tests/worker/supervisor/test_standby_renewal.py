@@ -18,7 +18,7 @@ from forebay.testing.manual_clock import ManualClock
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Assignment, Slots
 from forebay.worker.supervisor.standby_renewal import RELIEVED_SECONDS, StandbyRenewal
-from tests.app.making import WatchedEngine
+from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 
@@ -36,7 +36,7 @@ class Scene:
         self.clock = clock
         self.page = LeaseTable.create(10)
         self.standby = StandbyRenewal(
-            engine=WatchedEngine(engine, self._watch).seam,
+            engine=WatchedEngine(engine, self._watch).contract,
             lease_table=self.page,
             slots=self.slots,
             clock=clock,
@@ -79,7 +79,7 @@ def lease_end(reader: Reader, one: Assignment) -> int:
     return job.lease_expires_at or 0
 
 
-def test_a_lease_that_nobody_has_renewed_for_two_thirds_is_renewed(
+def test_a_lease_that_was_not_renewed_for_two_thirds_is_renewed(
     scene: Scene, store: Store, reader: Reader
 ) -> None:
     one = scene.hold(store)
@@ -117,7 +117,7 @@ def test_it_ends_when_the_supervisor_renews_again(scene: Scene, store: Store) ->
     eventually(lambda: not scene.standby.is_active)
 
 
-def test_a_worker_that_nobody_beats_for_beats_for_itself_and_names_its_supervisor(
+def test_a_worker_without_heartbeats_of_its_supervisor_sends_its_own_and_names_its_supervisor(
     scene: Scene, reader: Reader
 ) -> None:
     scene.pass_time(6.0, is_kept=False)
@@ -131,7 +131,7 @@ def test_a_worker_that_nobody_beats_for_beats_for_itself_and_names_its_superviso
     assert (info.id, info.supervisor) == (WORKER, SUPERVISOR)
 
 
-def test_a_beat_of_a_supervised_process_leaves_the_lock_of_its_supervisor_alone(
+def test_a_heartbeat_of_a_supervised_process_leaves_the_lock_of_its_supervisor_alone(
     scene: Scene, store: Store, engine: Engine
 ) -> None:
     one = scene.hold(store)
@@ -157,7 +157,7 @@ def test_a_lease_that_was_lost_is_told_to_the_job_and_not_asked_for_again(scene:
     assert scene.asked.count("renew") == 1
 
 
-def test_wishes_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> None:
+def test_requests_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> None:
     one = scene.hold(store)
     store.cancel([one.job.id], "not needed")
     scene.pass_time(20.0, is_kept=False)
@@ -199,7 +199,7 @@ def test_a_fault_of_our_own_does_not_end_the_thread(scene: Scene, store: Store) 
     eventually(lambda: one.start_by > scene.clock.monotonic())
 
 
-def test_under_a_supervisor_that_marks_no_time_leases_are_renewed_and_no_beats_are_sent(
+def test_under_a_supervisor_that_marks_no_time_leases_are_renewed_and_no_heartbeats_are_sent(
     scene: Scene, store: Store
 ) -> None:
     scene.page.mark_renewed(0.0)

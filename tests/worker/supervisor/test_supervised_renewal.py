@@ -104,7 +104,7 @@ def test_a_worker_process_that_does_not_understand_its_supervisor_ends(
     assert hearing.process.wait(DEADLINE) == ORPHANED
 
 
-def test_a_worker_process_looks_when_its_supervisor_pokes_it(hearing: Hearing) -> None:
+def test_a_worker_process_looks_when_its_supervisor_wakes_it(hearing: Hearing) -> None:
     hearing.welcomed()
 
     hearing.channel.send(WakeUp())

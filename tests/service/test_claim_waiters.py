@@ -1,0 +1,365 @@
+"""Claims that wait: what becomes of jobs that were claimed for a client that has gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from threading import Event
+from typing import Any
+
+import pytest
+
+from forebay.domain.job import Job, JobId, NewJob, QueueName
+from forebay.domain.job_states import JobState
+from forebay.errors import StoreError, StoreUnavailable
+from forebay.service.runtime import claim_waiters as waiting
+from forebay.service.runtime.claim_waiters import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
+from forebay.service.service import Service
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.values import SettleAndClaimResult
+from forebay.stores.factory import open_engine
+from forebay.stores.memory.store import MemoryStore
+from tests.service.live_server import Held
+from tests.worker.support import DEADLINE
+
+QUEUE = QueueName("q")
+KIND = ClaimGroupKey((QUEUE,))
+
+
+def played(play: Callable[[Service], Awaitable[None]]) -> None:
+    """Run a scene with a service of its own."""
+
+    async def run() -> None:
+        service = Service(open_engine("memory://"))
+        service.pool.client.write(lambda store: store.save_queue(QUEUE))
+        await service.start()
+        try:
+            await asyncio.wait_for(play(service), DEADLINE)
+        finally:
+            await service.stop()
+            await service.stop()
+
+    asyncio.run(run())
+
+
+def enqueued(service: Service) -> JobId:
+    [receipt] = service.pool.client.write(lambda store: store.insert([NewJob(task="t", queue=QUEUE)]))
+    assert receipt.id is not None
+    return receipt.id
+
+
+def job_of(service: Service, job_id: JobId) -> Job:
+    job = service.pool.client.job(job_id)
+    assert job is not None
+    return job
+
+
+def test_who_leaves_while_the_store_is_asked_leaves_no_job_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(service: Service) -> None:
+        held = Held(monkeypatch)
+        job_id = enqueued(service)
+        claim = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        await asyncio.to_thread(held.has_begun.wait, DEADLINE)
+
+        claim.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claim
+        held.may_go.set()
+
+        while job_of(service, job_id).state is not JobState.PENDING:
+            await asyncio.sleep(0.01)
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
+        assert (job.id, job.attempt, job.failures) == (job_id, 2, 0)
+
+    played(play)
+
+
+def test_a_job_that_came_too_late_goes_to_another_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(service: Service) -> None:
+        held = Held(monkeypatch)
+        job_id = enqueued(service)
+        leaving = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        await asyncio.to_thread(held.has_begun.wait, DEADLINE)
+        staying = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        await asyncio.sleep(0)
+
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        held.may_go.set()
+
+        [job] = await staying
+        assert (job.id, job.attempt) == (job_id, 1)
+
+    played(play)
+
+
+def test_a_stop_lets_no_claim_wait() -> None:
+    async def play(service: Service) -> None:
+        claim = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        await asyncio.sleep(0)
+
+        await service.claim_waiters.stop()
+
+        assert await claim == []
+        assert await service.claim_waiters.claim(KIND, 1, 20.0) == []
+
+    played(play)
+
+
+def test_who_waits_hears_that_the_store_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(service: Service) -> None:
+        def away(*_: Any, **__: Any) -> SettleAndClaimResult:
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryStore, "settle_and_claim", away)
+            with pytest.raises(StoreUnavailable):
+                await service.claim_waiters.claim(KIND, 1, 20.0)
+        job_id = enqueued(service)
+
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
+        assert job.id == job_id
+
+    played(play)
+
+
+def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 3_600.0)  # none without a reason, after the first
+
+    async def play(service: Service) -> None:
+        looks = Failing(monkeypatch, {}).asked
+        first = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
+        while not looks or not service.claim_waiters._groups[KIND].is_dry:
+            await asyncio.sleep(0)
+        before = len(looks)
+
+        late = [service.claim_waiters.claim(KIND, 1, 0.01) for _ in range(200)]
+        assert await asyncio.gather(*late) == [[]] * 200
+        assert len(looks) == before
+
+        assert await service.claim_waiters.claim(KIND, 1, 0) == []  # who does not wait wants to know
+        assert len(looks) == before + 1
+
+        job_id = enqueued(service)
+        assert [job.id for job in await first] == [job_id]
+
+    played(play)
+
+
+def test_the_maintenance_tasks_are_done_meanwhile() -> None:
+    async def play(service: Service) -> None:
+        job = NewJob(task="t", queue=QUEUE, delay_ms=1)
+        [receipt] = service.pool.client.write(lambda store: store.insert([job]))
+        assert receipt.id is not None
+        while job_of(service, receipt.id).state is not JobState.PENDING:
+            await asyncio.sleep(0.01)
+
+    played(play)
+
+
+class Ticking:
+    """A maintenance task that is always due, and says when it is done."""
+
+    every_ms = 0
+    is_ready = True
+
+    def __init__(self, name: str, do: Callable[[], None]) -> None:
+        self.name = name
+        self._do = do
+
+    def run(self, store: Store) -> bool:
+        self._do()
+        return False
+
+
+def test_who_writes_does_not_wait_for_all_maintenance_tasks() -> None:
+    async def play(service: Service) -> None:
+        loop, told, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
+        is_done, has_asked = asyncio.Event(), Event()
+
+        def ask() -> None:
+            writes.append(asyncio.ensure_future(service.pool.write(lambda _: told.append("a write"))))
+            loop.call_soon(has_asked.set)  # once it stands in the line
+
+        def first() -> None:
+            if not told:
+                told.append("first task")
+                loop.call_soon_threadsafe(ask)
+                assert has_asked.wait(DEADLINE)
+
+        def second() -> None:
+            told.append("second task")
+            loop.call_soon_threadsafe(is_done.set)
+
+        service.claim_waiters._maintenance_tasks = (Ticking("first", first), Ticking("second", second))
+        await is_done.wait()
+
+        assert told[:3] == ["first task", "a write", "second task"]
+
+    played(play)
+
+
+def test_the_maintenance_tasks_are_done_however_busy_it_is() -> None:
+    async def play(service: Service) -> None:
+        waiting = service.claim_waiters
+        waiting._wake_event.set()
+
+        assert await waiting._wait_for_work(asyncio.get_running_loop().time())
+
+    played(play)
+
+
+class Failing:
+    """Exchanges fail for some queues, and are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]) -> None:
+        self.asked: list[str] = []
+        real = MemoryStore.settle_and_claim
+
+        def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
+            for want in more.get("claims", ()):
+                self.asked.append(want.queue)
+                if want.queue in errors:
+                    raise errors[want.queue]
+            return real(store, *args, **more)
+
+        monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
+
+
+def exchanged(service: Service, *queues: str) -> list[SettleAndClaimResult | Exception]:
+    wanted = [(ClaimGroupKey((QueueName(queue),)), 1) for queue in queues]
+    return service.pool.client.write(lambda store: service.claim_waiters._claim_groups(wanted, store))
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("a fault of ours")])
+def test_what_goes_wrong_for_one_takes_no_job_from_those_before(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def play(service: Service) -> None:
+        job_id = enqueued(service)
+        Failing(monkeypatch, {"bad": error})
+
+        found, failed = exchanged(service, QUEUE, "bad")
+
+        assert isinstance(found, SettleAndClaimResult)
+        assert [job.id for job in found.jobs] == [job_id]
+        assert failed is error
+
+    played(play)
+
+
+@pytest.mark.shows("R-RATE-14")
+def test_a_store_that_is_away_is_asked_once_in_a_look_and_the_breaker_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(service: Service) -> None:
+        failing = Failing(monkeypatch, {"bad": StoreUnavailable("away"), "worse": StoreUnavailable("away")})
+
+        with pytest.raises(StoreUnavailable):
+            exchanged(service, QUEUE, "bad", "worse")
+
+        assert failing.asked == [QUEUE, "bad"]
+
+    played(play)
+
+
+def test_whatever_goes_wrong_costs_one_turn_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(service: Service) -> None:
+        has_failed = asyncio.Event()
+        real = service.claim_waiters._claim_requested
+
+        async def broken() -> None:
+            monkeypatch.setattr(service.claim_waiters, "_claim_requested", real)
+            has_failed.set()
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(service.claim_waiters, "_claim_requested", broken)
+        await has_failed.wait()
+        job_id = enqueued(service)
+
+        [job] = await service.claim_waiters.claim(KIND, 1, 20.0)
+
+        assert job.id == job_id
+        assert "a fault of ours" in caplog.text
+        await service.check()
+
+    played(play)
+
+
+def test_a_server_that_looks_for_no_jobs_is_not_ready_and_lets_go_of_its_store() -> None:
+    async def run() -> None:
+        service = Service(open_engine("memory://"))
+        await service.start()
+        await service.check()
+        assert service.claim_waiters._task is not None
+        service.claim_waiters._task.cancel()
+        await asyncio.wait([service.claim_waiters._task])
+
+        with pytest.raises(StoreUnavailable):
+            await service.check()
+        await service.stop()
+
+        with pytest.raises(StoreError):
+            await service.pool.read(lambda reader: reader.now())
+
+    asyncio.run(run())
+
+
+def test_many_kinds_are_looked_for_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(service: Service) -> None:
+        writes: list[int] = []
+        real = ClaimWaiters._claim_groups
+
+        def counted(waiting: ClaimWaiters, wanted: Any, store: Any) -> Any:
+            writes.append(len(wanted))
+            return real(waiting, wanted, store)
+
+        monkeypatch.setattr(ClaimWaiters, "_claim_groups", counted)
+        kinds = [ClaimGroupKey((QUEUE,), lease_ms=1_000 + number) for number in range(GROUPS_PER_WRITE + 1)]
+
+        assert await asyncio.gather(*(service.claim_waiters.claim(kind, 1, 0) for kind in kinds)) == [
+            []
+        ] * len(kinds)
+        assert max(writes) <= GROUPS_PER_WRITE
+
+    played(play)
+
+
+def test_who_waits_for_a_job_keeps_no_writer_waiting_and_waits_for_none() -> None:
+    async def play(service: Service) -> None:
+        job_id = enqueued(service)
+        service.pool.client.cancel([job_id])
+        is_free = Event()
+        writing = asyncio.create_task(service.pool.write(lambda _: is_free.wait(DEADLINE)))
+        try:
+            job = await asyncio.wait_for(service.jobs.wait(job_id, 20.0), DEADLINE / 2)
+        finally:
+            is_free.set()
+
+        assert job.state is JobState.CANCELLED
+        assert await writing
+
+    played(play)
+
+
+def test_a_stop_breaks_off_what_goes_through_many_jobs() -> None:
+    async def play(service: Service) -> None:
+        has_begun, batches = Event(), []
+
+        def walk(store: Store, reader: Reader) -> None:
+            while True:
+                batches.append(reader.now())
+                has_begun.set()
+
+        walking = asyncio.create_task(service.pool.run_long(walk))
+        await asyncio.to_thread(has_begun.wait, DEADLINE)
+        await service.stop()
+
+        with pytest.raises(StoreUnavailable, match="stops"):
+            await walking
+        assert batches
+
+    played(play)
