@@ -35,6 +35,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.app.receivers import LOCAL, LOOPBACK, Calls, Mails, served
+from tests.cycles import cycles_after
 from tests.stores.contract.steps import together
 from tests.stores.support import SWEEPER, new_job
 
@@ -85,6 +86,13 @@ def ends(reader: Reader) -> list[JobState]:
 
 def hook(calls: Calls, path: str = "/hook?a=b") -> WebhookChannel:
     return WebhookChannel(name="ops", url=f"{calls.url}{path}", secret=WORD)
+
+
+def test_an_evaluation_leaves_no_cycles(store: Store, reader: Reader, clock: ManualClock) -> None:
+    rule = AlertRule(id="r", name="Slow", condition="completed_per_second < 1 and queue_depth > 5")
+    RULES.save(store, rule.id, rule)
+
+    assert cycles_after(lambda: evaluate(store, reader, clock)) == set()
 
 
 @pytest.mark.shows("R-ALERT-09")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Semaphore
 from typing import NoReturn
 
 import pytest
@@ -266,15 +267,19 @@ def test_what_was_claimed_is_given_out_whatever_becomes_of_the_rest(
 def test_without_hints_a_dequeue_looks_for_itself(
     app: Forebay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    tries = Semaphore(0)
+
     def deaf() -> NoReturn:
+        tries.release()
         raise StoreUnavailable("no place left for listeners")
 
     monkeypatch.setattr(app.engine, "wakeups", deaf)
     monkeypatch.setattr(service_module, "POLL_SECONDS", 0.01)
     with TaskService(app) as service, ThreadPoolExecutor(1) as threads:
         service.create_queue("mail")
-        assert service.dequeue("mail", wait_timeout=0.05) is None
-        waiting = threads.submit(service.dequeue, "mail")
+        waiting = threads.submit(service.dequeue, "mail", wait_timeout=DEADLINE)
+        # A task that is there before the first wait is claimed at once, and no wake-ups are asked for.
+        assert all(tries.acquire(timeout=DEADLINE) for _ in range(2))
         made = service.enqueue("mail", 1)
         task = waiting.result(DEADLINE)
 

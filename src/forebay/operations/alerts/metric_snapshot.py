@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, islice
 from typing import Final
 
@@ -44,7 +44,7 @@ TIMEOUT: Final = "Timeout"  # error type of an attempt that took too long
 
 
 _Rows = Mapping[QueueName, Sequence[MetricRow]]
-_Value = Callable[[int, str | None, str | None], float | None]
+_Value = Callable[["MetricSnapshot", int, str | None, str | None], float | None]
 
 
 def _resolution_for(window_ms: int) -> int:
@@ -72,42 +72,11 @@ class MetricSnapshot:
         self._loaded_rows: dict[int, tuple[int, _Rows]] = {}
         self._spans: dict[tuple[int, str | None], SeriesSpan] = {}
         self._task_stats: dict[tuple[int, str | None], dict[str, TaskStats]] = {}
-        now: Mapping[str, _Value] = {
-            "queue_depth": lambda _, queue, __: self._jobs("pending", queue),
-            "dead_letters": lambda _, queue, __: self._jobs("dead", queue),
-            **{
-                name: partial(lambda state, _, queue, __: self._jobs(state, queue), name)
-                for name in ("scheduled", "blocked", "pending", "running", "retrying")
-            },
-            "queue_used_ratio": lambda _, queue, __: self._used_ratio(queue),
-            "workers": lambda _, queue, __: self._workers_alive(queue),
-            "consumers": lambda _, queue, __: self._consumers(queue),
-            "workers_healthy_ratio": lambda _, queue, __: self._workers_healthy(queue),
-            "late_schedules": lambda *_: self._late_schedules,
-            "clock_skew_ms": lambda *_: self._skew_ms,
-            "store_memory": lambda *_: self._server_usage.memory,
-            "store_memory_used_ratio": lambda *_: used_ratio(
-                self._server_usage.memory, self._server_usage.memory_limit
-            ),
-            "store_evictions": lambda *_: self._evictions,
-            "store_connections_used_ratio": lambda *_: used_ratio(
-                self._server_usage.connections, self._server_usage.connection_limit
-            ),
-        }
-        recent: Mapping[str, _Value] = {
-            "timeouts": lambda *scope: self._span(*scope).stats.errors.get(TIMEOUT, 0),
-            "completed_per_second": self._per_second,
-            "baseline_completed_per_second": lambda _, queue, task: self._baseline_per_second(queue, task),
-            "baseline_run_p99_ms": lambda _, queue, task: self._span(
-                DAY_MS, queue, task
-            ).stats.run.percentile_ms(99),
-        }
-        self._values: Mapping[str, _Value] = {**now, **recent}
         # A rule about present values only reads no rows, however long its window is.
         self._longest_windows: defaultdict[int, int] = defaultdict(int, {HOUR: DAY_MS})
         for rule in rules:
             if rule.enabled and (
-                rule.per is AlertScope.TASK or not rule.parsed_condition.metrics() <= now.keys()
+                rule.per is AlertScope.TASK or not rule.parsed_condition.metrics() <= _PRESENT.keys()
             ):
                 resolution = _resolution_for(rule.window_ms)
                 self._longest_windows[resolution] = max(self._longest_windows[resolution], rule.window_ms)
@@ -139,9 +108,9 @@ class MetricSnapshot:
         return counts is not None and counts.live > 0
 
     def _value(self, metric: str, window_ms: int, queue: str | None, task: str | None) -> float | None:
-        load = self._values.get(metric)
+        load = _PRESENT.get(metric) or _RECENT.get(metric)
         if load is not None:
-            return load(window_ms, queue, task)
+            return load(self, window_ms, queue, task)
         return METRICS[metric].value(self._span(window_ms, queue, task))
 
     # Present values
@@ -300,3 +269,37 @@ class MetricSnapshot:
             return None
         completed = self._span(DAY_MS, queue, task).count(MetricEvent.COMPLETED)
         return completed * 1_000 / (self.now - first)
+
+
+def _count(state: str) -> _Value:
+    return lambda snapshot, _, queue, __: snapshot._jobs(state, queue)
+
+
+# Functions of the snapshot. Bound to it and kept by it they would be a reference cycle, with the store.
+_PRESENT: Final[Mapping[str, _Value]] = {
+    "queue_depth": _count("pending"),
+    "dead_letters": _count("dead"),
+    **{name: _count(name) for name in ("scheduled", "blocked", "pending", "running", "retrying")},
+    "queue_used_ratio": lambda snapshot, _, queue, __: snapshot._used_ratio(queue),
+    "workers": lambda snapshot, _, queue, __: snapshot._workers_alive(queue),
+    "consumers": lambda snapshot, _, queue, __: snapshot._consumers(queue),
+    "workers_healthy_ratio": lambda snapshot, _, queue, __: snapshot._workers_healthy(queue),
+    "late_schedules": lambda snapshot, *_: snapshot._late_schedules,
+    "clock_skew_ms": lambda snapshot, *_: snapshot._skew_ms,
+    "store_memory": lambda snapshot, *_: snapshot._server_usage.memory,
+    "store_memory_used_ratio": lambda snapshot, *_: used_ratio(
+        snapshot._server_usage.memory, snapshot._server_usage.memory_limit
+    ),
+    "store_evictions": lambda snapshot, *_: snapshot._evictions,
+    "store_connections_used_ratio": lambda snapshot, *_: used_ratio(
+        snapshot._server_usage.connections, snapshot._server_usage.connection_limit
+    ),
+}
+_RECENT: Final[Mapping[str, _Value]] = {
+    "timeouts": lambda snapshot, *scope: snapshot._span(*scope).stats.errors.get(TIMEOUT, 0),
+    "completed_per_second": MetricSnapshot._per_second,
+    "baseline_completed_per_second": lambda snapshot, _, queue, task: snapshot._baseline_per_second(queue, task),
+    "baseline_run_p99_ms": lambda snapshot, _, queue, task: snapshot._span(
+        DAY_MS, queue, task
+    ).stats.run.percentile_ms(99),
+}

@@ -119,7 +119,7 @@ class QueueClaimer:
         self._cap_ms = queue.settings.scoring.cap_ms
         if queue.name in self._tx.fair_queues:
             max_payload = self._request.largest_payload
-            self._fair_claim = PostgresFairClaim(self._tx, queue.name, lambda: self._cap_ms, max_payload)
+            self._fair_claim = PostgresFairClaim(self._tx, queue.name, self._cap_ms, max_payload)
         lanes = self._load_lanes()
         query = self._reuse_prefetch(lanes, limit)
         jobs: list[Job] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from forebay.domain.fairness import (
@@ -74,9 +74,7 @@ def _weights(tx: Transaction, name: str) -> Mapping[str, int]:
 class PostgresFairClaim(FairClaim[Row]):
     """Fairness keys of a queue under its fairness lock; candidates are rows of `fairness_candidates`."""
 
-    def __init__(
-        self, tx: Transaction, queue: QueueName, cap_ms: Callable[[], int], max_payload: int
-    ) -> None:
+    def __init__(self, tx: Transaction, queue: QueueName, cap_ms: int, max_payload: int) -> None:
         super().__init__(_weights(tx, queue))
         self._max_payload = max_payload
         self._tx = tx
@@ -91,7 +89,7 @@ class PostgresFairClaim(FairClaim[Row]):
     def _load_candidates(self, counts: Mapping[str, int]) -> Mapping[str, Sequence[Row]]:
         values = {
             "queue": self._queue,
-            "cap_ms": self._cap_ms(),
+            "cap_ms": self._cap_ms,
             "max_payload": self._max_payload,
             "lanes": [fairness_lane(key) for key in counts],
             "rooms": list(counts.values()),

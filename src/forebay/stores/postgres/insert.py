@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -113,7 +114,7 @@ class InsertBatch:
         self._rate_limited: set[str] = set()  # queues with an enqueue rate
         self._room = dict(self._load_rooms(jobs))
         self._rate_limiter = (
-            EnqueueRateLimiter(tx.reread_clock(), self._load_bucket, self._batch)
+            EnqueueRateLimiter(tx.reread_clock(), partial(_load_bucket, tx), self._batch)
             if self._rate_limited
             else None
         )
@@ -232,10 +233,6 @@ class InsertBatch:
     def _load_throughput(self, queue: str) -> Throughput:
         now = self._tx.now
         return throughput_from_row(self._tx.one("throughput", throughput_params(queue, now)), now)
-
-    def _load_bucket(self, scope: str) -> Bucket | None:
-        row = self._tx.one("rate_bucket", {"scope": scope})
-        return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
         """Return the result for a job whose id or key another job has; None if all are free."""
@@ -387,6 +384,11 @@ def _keys_of(job: NewJob) -> Iterator[JobKey]:
         yield JobKey(job.queue, "unique", job.unique_key)
     if job.idempotency_key is not None:
         yield JobKey(job.queue, "idempotency", job.idempotency_key)
+
+
+def _load_bucket(tx: Transaction, scope: str) -> Bucket | None:
+    row = tx.one("rate_bucket", {"scope": scope})
+    return None if row is None else Bucket(*row)
 
 
 def insert_all(

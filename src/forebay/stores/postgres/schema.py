@@ -75,10 +75,11 @@ def check_caller_schema(raw: StatementExecutor, location: str, statements: State
 
 def watch_schema(connection: Connection, statements: Statements) -> None:
     """Let a handle refuse statements once the schema is too new for this program."""
-    known = load_migrations(PACKAGE)
+    known, location = load_migrations(PACKAGE), connection.location
 
+    # Without the connection, which keeps the check: that would be a reference cycle.
     def check(raw: Raw) -> None:
-        pending_migrations(known, _read_applied(raw, statements), connection.location)
+        pending_migrations(known, _read_applied(raw, statements), location)
 
     connection.watch_schema(check)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from heapq import merge
 from operator import itemgetter
 from typing import Final, TypeAlias
@@ -44,6 +45,26 @@ def _claim(
     return jobs
 
 
+def _load_lane(
+    tx: Transaction, request: QueueClaim, cap_ms: int, lane: str | None, limit: int
+) -> list[Candidate]:
+    """Load the first candidates of one lane, or of the queue's main order."""
+    candidates = list[Candidate]()
+    for capped, zero in ((0, tx.now), (1, cap_ms)):
+        values = {
+            "queue": request.queue,
+            "lane": lane,
+            "age_capped": capped,
+            "zero": zero,
+            "now": tx.now,
+            "room": limit,
+            "max_payload": request.largest_payload,
+        }
+        candidates += tx.all("candidates", values)
+    candidates.sort()
+    return candidates[:limit]
+
+
 class QueueClaimer:
     """Claim of one queue under way."""
 
@@ -51,8 +72,9 @@ class QueueClaimer:
         self._tx = tx
         self._worker = worker
         self._request = request
-        self._cap_ms = tx.scoring(request.queue).cap_ms
         self._queue_lease_ms = queue.settings.lease_ms
+        # A function of its own: a method, kept by an object that this one keeps, would be a reference cycle.
+        self._load_lane = partial(_load_lane, tx, request, tx.scoring(request.queue).cap_ms)
         self._fair_claim = SqliteFairClaim(
             tx, request.queue, queue.settings.fairness_weights, self._load_lane
         )
@@ -142,23 +164,6 @@ class QueueClaimer:
         large = [index for index, candidate in enumerate(candidates) if not PAYLOAD(candidate)]
         self.has_more = len(large) > MAX_LARGE_PAYLOADS
         return candidates[: large[MAX_LARGE_PAYLOADS]] if self.has_more else candidates
-
-    def _load_lane(self, lane: str | None, limit: int) -> list[Candidate]:
-        """Load the first candidates of one lane, or of the queue's main order."""
-        tx, candidates = self._tx, list[Candidate]()
-        for capped, zero in ((0, tx.now), (1, self._cap_ms)):
-            values = {
-                "queue": self._request.queue,
-                "lane": lane,
-                "age_capped": capped,
-                "zero": zero,
-                "now": tx.now,
-                "room": limit,
-                "max_payload": self._request.largest_payload,
-            }
-            candidates += tx.all("candidates", values)
-        candidates.sort()
-        return candidates[:limit]
 
     def _find_unknown_tasks(self, candidates: list[Candidate]) -> list[Candidate]:
         tasks = set(map(TASK, candidates))  # a few

@@ -71,19 +71,22 @@ def reopen_edges(tx: Transaction, child: JobId, revived_ids: Collection[JobId], 
 class EdgeWriter:
     """Writer of the edges of one insert."""
 
-    def __init__(self, tx: Transaction, flush: Callable[[], None]) -> None:
+    def __init__(self, tx: Transaction) -> None:
         self._tx = tx
-        self._flush = flush  # writes the gathered jobs
         self._states: dict[JobId, JobState | None] = {}
         # By `on_failure` and state: most edges have the same.
         self._rows: defaultdict[tuple[OnFailure, EdgeState], list[object]] = defaultdict(list)
         self._failed_parents: dict[JobId, DependencyEvent] = {}
 
     def resolve_parents(
-        self, job: NewJob, queue: Queue, earlier_results: Sequence[InsertResult]
+        self,
+        job: NewJob,
+        queue: Queue,
+        earlier_results: Sequence[InsertResult],
+        flush: Callable[[], None],
     ) -> list[tuple[JobId, EdgeState]]:
         """Return the parents of a new job and the states of the edges to them. Raises InvalidJob for an
-        unknown parent."""
+        unknown parent. `flush` writes the gathered jobs; it is not kept, which would be a reference cycle."""
         resolved = []
         for dependency in job.depends_on:
             parent, result = dependency.parent, None
@@ -95,12 +98,14 @@ class EdgeWriter:
             if result is not None and result.is_new:
                 state = EdgeState.OPEN  # a new parent is live
             else:
-                state = self._resolve_state(job, queue, parent, dependency.on_failure)
+                state = self._resolve_state(job, queue, parent, dependency.on_failure, flush)
             resolved.append((parent, state))
         return resolved
 
-    def _resolve_state(self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure) -> EdgeState:
-        state = self._find_state(parent)
+    def _resolve_state(
+        self, job: NewJob, queue: Queue, parent: JobId, on_failure: OnFailure, flush: Callable[[], None]
+    ) -> EdgeState:
+        state = self._find_state(parent, flush)
         if state is not None:
             return starting_state(state, on_failure)
         if job.allow_missing and is_past_retention(parent, queue.settings.keep_finished_ms, self._tx.now):
@@ -125,11 +130,11 @@ class EdgeWriter:
             self._tx.add_to_outbox([parent], event)
         self._failed_parents = {}
 
-    def _find_state(self, parent: JobId) -> JobState | None:
+    def _find_state(self, parent: JobId, flush: Callable[[], None]) -> JobState | None:
         if self._states.get(parent) is None:
             location = self._tx.locate(parent)
             if location is None:
-                self._flush()  # it may be a job of this very batch
+                flush()  # it may be a job of this very batch
                 location = self._tx.locate(parent)
             self._states[parent] = None if location is None else location[1]
         return self._states[parent]

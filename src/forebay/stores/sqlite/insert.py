@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, cast
 
 import msgspec
@@ -85,7 +86,6 @@ class InsertBatch:
         self._groups: dict[tuple[object, ...], InsertGroup] = {}
         self._shape: tuple[object, ...] = ()  # the last job's
         self._group: InsertGroup
-        # Created with the first edge: it refers to this object, a cycle for the garbage collector.
         self._edges: EdgeWriter | None = None
         self.results: list[InsertResult] = []  # of the jobs that came before
 
@@ -116,8 +116,8 @@ class InsertBatch:
             if conflict is not None:
                 return conflict
         queue = self._tx.queue(job.queue) or self._tx.build_queue(job.queue)
-        edges = self._edges = self._edges or EdgeWriter(self._tx, self.flush)
-        parents = edges.resolve_parents(job, queue, self.results)
+        edges = self._edges = self._edges or EdgeWriter(self._tx)
+        parents = edges.resolve_parents(job, queue, self.results, self.flush)
         is_sequence_busy = job.sequence is not None and self._tx.is_sequence_busy(job.sequence)
         rate_limited_queue = group.rate_limited_queue
         unmet = sum(state is not EdgeState.MET for _, state in parents)
@@ -232,16 +232,12 @@ class InsertBatch:
 
     def _take_tokens(self, queue: Queue, job: NewJob) -> None:
         if self.rate_limiter is None:
-            self.rate_limiter = EnqueueRateLimiter(self._tx.now, self._load_bucket, self._batch)
+            self.rate_limiter = EnqueueRateLimiter(self._tx.now, partial(_load_bucket, self._tx), self._batch)
         self.rate_limiter.take_tokens(queue, job)
 
     def _load_throughput(self, queue: str) -> Throughput:
         now = self._tx.now
         return throughput_from_row(self._tx.one("throughput", throughput_params(queue, now)), now)
-
-    def _load_bucket(self, scope: str) -> Bucket | None:
-        row = self._tx.one("rate_bucket", {"scope": scope})
-        return None if row is None else Bucket(*row)
 
     def _find_conflict(self, job: NewJob) -> InsertResult | None:
         """Return the result for a job whose id or key is taken."""
@@ -310,6 +306,11 @@ def detach_reused_id(tx: Transaction, job_id: JobId) -> None:
     if tx.may_have_outbox_entries() and tx.all("outbox_for_jobs", {"job_ids": json_text([job_id])}):
         raise PropagationPending(job_id)
     tx.run("edges_mark_met", {"parent_id": job_id})
+
+
+def _load_bucket(tx: Transaction, scope: str) -> Bucket | None:
+    row = tx.one("rate_bucket", {"scope": scope})
+    return None if row is None else Bucket(*row)
 
 
 def insert_all(
