@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from forebay.domain.access import DEFAULT_QUOTA
+from forebay.domain.progress import MAX_STEP_BYTES
 from forebay.domain.session import MINUTE_MS, SessionLimits
 from forebay.service import rate_limits, sessions
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
@@ -58,6 +59,7 @@ def page() -> str:
             "counted where one has more than # KiB | # MiB; over gRPC",
             (LARGE / 1_024, rate_limits.MOST_BODY_BYTES / MIB),
         ),
+        ("of a job together | # MiB |", (MAX_STEP_BYTES / MIB,)),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
             (ConnectionLimits.head_seconds,),
