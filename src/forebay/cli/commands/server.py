@@ -113,7 +113,7 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
     type=click.IntRange(1),
     default=20_000,
     show_default=True,
-    help="Open HTTP connections.",
+    help="Open connections, over HTTP and over gRPC each.",
 )
 @click.option(
     "--max-connections-each",
