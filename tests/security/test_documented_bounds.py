@@ -100,6 +100,7 @@ def page() -> str:
             (DEFAULT_QUOTA.max_waits,),
         ),
         ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
+        ("over gRPC those with a call under way | # |", (DEFAULT_QUOTA.max_connections,)),
         ("may be of at most # kinds, by queues", (rate_limits.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (

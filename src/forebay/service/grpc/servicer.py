@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
 from functools import partial
@@ -31,7 +32,7 @@ from forebay.service.grpc.messages import mapping_of, message_name
 from forebay.service.grpc.methods import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.problems import make_problem, problem_of
-from forebay.service.rate_limits import RateAllowance
+from forebay.service.rate_limits import Connection, RateAllowance
 from forebay.service.refusal_log import RequestLine, key_name_in
 from forebay.service.runtime.converter import BODY_SIZE, LARGE
 from forebay.service.runtime.request_stats import RequestRoute, RequestStats
@@ -68,6 +69,7 @@ class Servicer:
         self._reads_certificates = reads_certificates
         self._logs_access = logs_access
         self._arrivals = Arrivals()
+        self._connections = Connections()
         self._routes = {
             method: RequestRoute(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
             for name, methods in SERVICES.items()
@@ -106,6 +108,8 @@ class Servicer:
                 await self._refuse(context, refusal, call)
         finally:  # also if the caller has disconnected
             call.record_response()
+            if call.connection is not None:
+                self._connections.leave(context.peer())
             if self._logs_access:
                 line_of(context, call).write(call.milliseconds)
         context.set_trailing_metadata(tuple(call.trailers))
@@ -159,6 +163,9 @@ class Servicer:
         )
         call.caller = caller.name
         call.trailers += [(name.lower(), value) for name, value in caller.headers.items()]
+        if caller.usage is not None:
+            call.connection = self._connections.enter(context.peer())
+            caller.usage.hold_connection(call.connection)
         return AuthorizedRequest(self._service, caller)
 
     async def _refuse(self, context: Any, refusal: Refusal, call: CallRecorder) -> NoReturn:
@@ -262,6 +269,26 @@ def address_of(peer: str) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
 
 
+class Connections:
+    """Connections with a call under way, by peer. The library does not say when a connection is closed."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+        self._calls: Counter[str] = Counter()
+
+    def enter(self, peer: str) -> Connection:
+        """Return the connection of a call that begins."""
+        self._calls[peer] += 1
+        return self._open.setdefault(peer, Connection())
+
+    def leave(self, peer: str) -> None:
+        """End a call."""
+        self._calls[peer] -= 1
+        if not self._calls[peer]:
+            del self._calls[peer]
+            self._open.pop(peer).close()
+
+
 class CallRecorder:
     """Trailers and statistics of one call: its latency until the first response or error, and its errors."""
 
@@ -271,6 +298,7 @@ class CallRecorder:
         self.status: str = grpc.StatusCode.OK.name
         self.caller = ""
         self.trailers: Metadata = []
+        self.connection: Connection | None = None
         self._started_at = requests.clock.monotonic()
         self._is_counted = False
 
