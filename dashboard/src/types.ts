@@ -606,6 +606,7 @@ export interface KeyRequest {
   max_waits?: number | null;
   max_streams?: number | null;
   bytes_rate?: number | null;
+  max_connections?: number | null;
 }
 
 export type KeyState = "active" | "expired" | "revoked";
@@ -624,6 +625,7 @@ export interface KeyView {
   max_waits?: number | null;
   max_streams?: number | null;
   bytes_rate?: number | null;
+  max_connections?: number | null;
 }
 
 export interface KeyWithToken {
@@ -640,6 +642,7 @@ export interface KeyWithToken {
   max_waits?: number | null;
   max_streams?: number | null;
   bytes_rate?: number | null;
+  max_connections?: number | null;
   token: string;
 }
 

@@ -355,6 +355,32 @@ def test_a_job_can_have_a_thousand_steps(context: JobContext, stepping: Stepping
     assert (calls, stepping(context, "999", calls.append, 1)) == ([], 999)
 
 
+def test_results_of_steps_are_bounded_together(context: JobContext, stepping: Stepping) -> None:
+    context, heard = speaking(context, attempt=2)
+    heard.done = {str(number): encode_result("x" * 1_000_000) for number in range(3)}
+    stepping(context, "fits", "x".__mul__, 1_000_000)
+    words = (
+        "step 'more' brings the results of all steps of its job to 5,0.* the limit is 4,194,304; return less"
+    )
+
+    with pytest.raises(PayloadError, match=words):
+        stepping(context, "more", "x".__mul__, 1_000_000)
+    assert stepping(context, "more", "x".__mul__, 1_000) == "x" * 1_000
+    assert stepping(context, "fits", "y".__mul__, 1) == "x" * 1_000_000
+
+
+def test_results_of_steps_under_way_count_too(context: JobContext) -> None:
+    context, _ = speaking(context)
+
+    async def many() -> list[object]:
+        fives = [context.step_async(f"s{number}", "x".__mul__, 1_000_000) for number in range(5)]
+        return await asyncio.gather(*fives, return_exceptions=True)
+
+    outcomes = asyncio.run(many())
+
+    assert [type(one) for one in outcomes] == [str] * 4 + [PayloadError]
+
+
 def test_steps_under_way_count_too(context: JobContext) -> None:
     context, heard = speaking(context, attempt=2)
     heard.done = {str(number): encode_result(number) for number in range(999)}

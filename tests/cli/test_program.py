@@ -13,7 +13,7 @@ import pytest
 
 from forebay.cli.main import main
 from tests.cli.command_runner import DEADLINE, commands, ids, program, program_answer, working
-from tests.cli.commands import test_init, test_schedules, test_server
+from tests.cli.commands import test_init, test_run_server, test_schedules
 from tests.cli.dev import test_command
 from tests.importers.support import old_url
 
@@ -343,7 +343,7 @@ SHOWN: dict[str, Callable[..., object]] = {
     "queues drain": test_every_command_about_queues,
     "queues purge": test_every_command_about_queues,
     "queues delete": test_every_command_about_queues,
-    "server": test_server.test_a_server_answers_until_it_is_told_to_stop,
+    "server": test_run_server.test_a_server_answers_until_it_is_told_to_stop,
     "dead list": test_every_command_about_dead_letters,
     "dead show": test_every_command_about_dead_letters,
     "dead revive": test_every_command_about_dead_letters,

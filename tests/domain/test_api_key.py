@@ -226,9 +226,9 @@ def test_what_is_no_grant_is_refused(texts: list[str], why: str) -> None:
 
 
 def test_a_key_has_the_usual_quota_where_it_says_nothing() -> None:
-    usual = Quota(max_waits=9, max_streams=3)
+    usual = Quota(max_waits=9, max_streams=3, max_connections=7)
 
     assert a_key(max_waits=5, bytes_rate=1_000).quota.with_defaults(usual) == Quota(
-        max_waits=5, max_streams=3, bytes_rate=1_000
+        max_waits=5, max_streams=3, bytes_rate=1_000, max_connections=7
     )
     assert a_key().quota.with_defaults(usual) == usual

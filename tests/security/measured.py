@@ -92,7 +92,8 @@ class Measured:
         (self._proc / "clear_refs").write_text("5")  # the peak is what is used now
         before = self._status("VmHWM")
         yield
-        assert self._status("VmHWM") - before < allowed
+        taken = self._status("VmHWM") - before
+        assert taken < allowed, f"{taken / MIB:.0f} MiB"
 
     def used(self) -> int:
         """The memory that the server uses now."""

@@ -10,9 +10,10 @@ import pytest
 
 from forebay.domain.api_key import DEFAULT_QUOTA
 from forebay.domain.login_session import MINUTE_MS, SessionLimits
+from forebay.domain.progress import MAX_STEP_BYTES
 from forebay.service import browser_sessions, client_rate_limits
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
-from forebay.service.grpc import health, servicer
+from forebay.service.grpc import arrivals, health
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
 from forebay.service.http.connection_limits import ConnectionLimits
@@ -47,7 +48,7 @@ def page() -> str:
         ),
         (
             "the message of a call over gRPC | # s |",
-            (servicer.ARRIVAL_TIMEOUT_SECONDS,),
+            (arrivals.ARRIVAL_TIMEOUT_SECONDS,),
         ),
         ("| the rest of a body that was refused | # s, then", (ConnectionLimits.body_rest_seconds,)),
         (
@@ -55,9 +56,24 @@ def page() -> str:
             (ConnectionLimits.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
         ),
         (
-            "counted where one has more than # KiB | # MiB; over gRPC",
+            "counted where one has more than # KiB | # MiB |",
             (LARGE / 1_024, client_rate_limits.MOST_BODY_BYTES / MIB),
         ),
+        ("| a message over gRPC | # MiB |", (GRPC["grpc.max_receive_message_length"] / MIB,)),
+        (
+            "at a time over gRPC | #; others wait for # s, and # calls may. A message of more than # KiB",
+            (
+                arrivals.MAX_ARRIVING,
+                arrivals.ARRIVAL_TIMEOUT_SECONDS,
+                arrivals.MAX_UNREAD,
+                LARGE / 1_024,
+            ),
+        ),
+        (
+            "# of their messages arrive at a time, each within # s |",
+            (health.MAX_OPEN_ARRIVING, health.OPEN_ARRIVAL_TIMEOUT_SECONDS),
+        ),
+        ("of a job together | # MiB |", (MAX_STEP_BYTES / MIB,)),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
             (ConnectionLimits.head_seconds,),
@@ -84,6 +100,7 @@ def page() -> str:
             (DEFAULT_QUOTA.max_waits,),
         ),
         ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
+        ("over gRPC those with a call under way | # |", (DEFAULT_QUOTA.max_connections,)),
         ("may be of at most # kinds, by queues", (client_rate_limits.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (

@@ -148,6 +148,61 @@ def test_bodies_that_never_end_take_no_memory_from_others(world: World) -> None:
     eventually(world.is_well)
 
 
+def test_large_messages_take_no_memory_from_others(world: World) -> None:
+    """H2: messages over gRPC, which the library has in memory before it tells their size."""
+    job = pb.NewJob(task="t", queue=QUEUE, args_json=json.dumps([random_text(3_900_000)]))
+    shown = (("authorization", f"Bearer {world.attacker.token}"),)
+    # Four arrive at a time, and two are decoded; each is there up to six times, as bytes and as values.
+    with ExitStack() as stack, world.attacker.within(2 * ALLOWED):
+        calls = list[Any]()
+        for _ in range(4):
+            stub = forebay_pb2_grpc.ProducerStub(stack.enter_context(channel_to(world.address.grpc)))
+            request = pb.EnqueueRequest(job=job)
+            calls += [stub.Enqueue.future(request, metadata=shown, timeout=DEADLINE) for _ in range(15)]
+
+        eventually(world.is_answering)
+        assert world.serves_other()
+        assert {one.code() for one in calls} == {grpc.StatusCode.INVALID_ARGUMENT}
+    eventually(world.is_well)
+
+
+def test_large_messages_of_strangers_take_no_memory_from_others(world: World) -> None:
+    """H2 and M3: calls that need no key, with messages as large as any."""
+    large = health_pb2.HealthCheckRequest(service="x" * 4_000_000)
+    with ExitStack() as stack, world.attacker.within():
+        calls = list[Any]()
+        for _ in range(4):
+            health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
+            calls += [health.Check.future(large, timeout=DEADLINE) for _ in range(15)]
+
+        eventually(world.is_answering)
+        assert world.serves_other()
+        assert {one.code() for one in calls} == {grpc.StatusCode.NOT_FOUND}
+    eventually(world.is_well)
+
+
+def test_messages_that_never_end_hold_no_other_client_up(world: World) -> None:
+    """H2: beginnings of messages that do not go on, as many as a connection may have."""
+    shown = (("authorization", f"Bearer {world.attacker.token}"),)
+    with ExitStack() as stack, world.attacker.within():
+        connection = stack.enter_context(channel_to(world.address.grpc))
+        enqueue = connection.stream_unary("/forebay.v1.Producer/Enqueue")
+        silence = Event()
+        stack.callback(silence.set)
+        calls = [
+            enqueue.future(iter(silence.wait, True), metadata=shown, timeout=DEADLINE) for _ in range(SLOW)
+        ]
+        for one in calls:
+            stack.callback(one.cancel)
+        health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
+
+        asked = health_pb2.HealthCheckRequest()
+        assert health.Check(asked, timeout=DEADLINE).status == health_pb2.HealthCheckResponse.SERVING
+        eventually(world.is_answering)
+        assert world.serves_other()
+    eventually(world.is_well)
+
+
 def test_a_dear_job_takes_no_rate_from_others_for_long(world: World) -> None:
     """H3: a cost at the start, and one that is charged at the end."""
     job = {"task": "t", "queue": QUEUE}

@@ -19,6 +19,7 @@ from forebay.service import client_rate_limits
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.service.generated import forebay_pb2 as pb
+from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.resources.job_claims import group_key_of
 from forebay.service.schema.job_claims import ClaimRequest
 from forebay.service.server import ServerSecurity
@@ -98,6 +99,54 @@ def test_a_key_has_so_many_requests_that_wait(spoken: Spoken, make_key: Callable
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert at_once.json()["jobs"] == []
     spoken.client.get(f"/v1/jobs/{job}/wait?timeout_seconds=0.01", headers=headers).raise_for_status()
+
+
+def test_a_key_has_so_many_connections(spoken: Spoken, make_key: Callable[..., Any]) -> None:
+    headers, others = make_key("connections", max_connections=3), make_key("no-connections")
+    shown = (("authorization", headers["Authorization"]),)
+    workers = pb.ListWorkersRequest()
+    held = spoken.server._guard._rates._connections  # type: ignore[attr-defined]  # it asks for keys
+    with ExitStack() as stack:
+        clients = [stack.enter_context(httpx2.Client(base_url=spoken.address)) for _ in range(3)]
+        pending = [
+            stack.enter_context(one.stream("GET", "/v1/events/stream", headers=headers))
+            for one in clients[:2]
+        ]
+        assert [one.status_code for one in pending] == [200, 200]
+        stream = stack.enter_context(
+            grpc.insecure_channel(spoken.target, [("grpc.use_local_subchannel_pool", 1)])
+        )
+        asked = pb.DequeueStreamRequest(queues=["mail"], window=1)
+        calls = [
+            forebay_pb2_grpc.ConsumerStub(stream).DequeueStream(asked, timeout=PATIENCE, metadata=shown)
+            for _ in range(2)  # of one connection
+        ]
+        eventually(lambda: held["connections"] == 3)
+
+        answer = clients[2].get("/v1/workers", headers=headers)
+        with pytest.raises(grpc.RpcError) as failed:
+            spoken.admin.ListWorkers(workers, metadata=shown, timeout=PATIENCE)
+        refused_again = clients[2].get("/v1/workers", headers=others)
+        for one in calls:
+            one.cancel()
+        eventually(lambda: held["connections"] == 2)
+        spoken.admin.ListWorkers(workers, metadata=shown, timeout=PATIENCE)
+        eventually(lambda: held["connections"] == 2)
+
+        # All requests of one connection count once, and other keys are not refused.
+        assert [clients[2].get("/v1/workers", headers=headers).status_code for _ in range(3)] == [200] * 3
+        assert held["connections"] == 3
+    eventually(lambda: "connections" not in held)
+
+    assert (answer.status_code, answer.headers["connection"], refused_again.status_code) == (
+        429,
+        "close",
+        200,
+    )
+    assert answer.json()["code"] == "too_many_requests"
+    reason = "connections has 3 open connections, and no more are allowed: end some, or come again later"
+    assert (answer.json()["detail"], failed.value.details()) == (reason, reason)
+    assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def test_a_key_has_so_many_streams(spoken: Spoken, make_key: Callable[..., Any]) -> None:

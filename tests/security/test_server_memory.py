@@ -14,7 +14,10 @@ import pytest
 from forebay.domain.api_key import Grant, Quota
 from forebay.domain.job import Dependency, JobId, NewJob, WorkerId
 from forebay.domain.job_states import JobState
-from forebay.payload.codec import encode_call
+from forebay.domain.lease import Lease
+from forebay.domain.progress import MAX_STEP_BYTES, ProgressUpdate, StepResult
+from forebay.errors import PayloadError
+from forebay.payload.codec import encode_call, encode_result
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
@@ -88,6 +91,24 @@ def test_calls_that_wait_for_one_large_job_do_not_read_its_payload(measured: Mea
         [refused], _, _ = select(waiting, (), (), DEADLINE)
         assert refused.recv(12) == b"HTTP/1.1 429"
         measured.ask("GET", f"/v1/jobs/{job_id}")
+
+
+def test_steps_of_one_job_are_read_within_the_bound(measured: Measured) -> None:
+    insert(measured.engine, 1, size=10)
+    engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
+    with closing(engine.store()) as remote, closing(engine.reader()) as reader:
+        [job] = remote.settle_and_claim(WorkerId("w"), claims=[QueueClaim(QUEUE, 1)], room=1).jobs
+        refused = 0
+        for number in range(100):
+            step = StepResult(name=str(number), result=encode_result(random_text(1_000_000)))
+            update = ProgressUpdate(lease=Lease(job.id, job.attempt), steps=(step,))
+            try:
+                remote.settle_and_claim(WorkerId("w"), updates=[update])
+            except PayloadError:
+                refused += 1
+
+        with measured.within():
+            assert len(reader.progress(job.id).steps) == 100 - refused == MAX_STEP_BYTES // 1_000_000
 
 
 def test_a_graph_of_large_jobs_is_small(measured: Measured) -> None:

@@ -246,6 +246,7 @@ def test_requests_to_cancel_have_an_index_of_their_own(database: sqlite3.Connect
         ("progress_log_add", "PRIMARY KEY (seq=? AND kind=?)"),
         ("progress_log_trim", "PRIMARY KEY (seq=? AND kind=? AND position<?)"),
         ("progress_step_add", "PRIMARY KEY (seq=? AND kind=?)"),
+        ("progress_step_bytes", "PRIMARY KEY (seq=? AND kind=?)"),
         ("command", "INDEX forebay_worker_commands_id (id=?)"),
         ("command_answer", "INDEX forebay_worker_commands_id (id=?)"),
         ("commands_pending", "INDEX forebay_worker_commands_pending (worker=?)"),

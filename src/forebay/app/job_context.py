@@ -16,7 +16,14 @@ from forebay.app.progress import PendingStep, make_log_line, make_progress
 from forebay.clock import SystemClock
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_integer
 from forebay.domain.outcome import Completed
-from forebay.domain.progress import MAX_STEPS, LogLine, Progress, StepResult, check_step_name
+from forebay.domain.progress import (
+    MAX_STEPS,
+    LogLine,
+    Progress,
+    StepResult,
+    check_step_bytes,
+    check_step_name,
+)
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, NewerPayload, StoreUnavailable
 from forebay.interrupts import uninterrupted
@@ -93,6 +100,7 @@ class _AttemptState:
         "is_completed_in_tx",
         "progress",
         "running_steps",
+        "step_sizes",
         "steps",
         "steps_lock",
         "undecodable",
@@ -104,6 +112,7 @@ class _AttemptState:
         self.steps: dict[str, bytes] | None = None  # None until those of earlier attempts are loaded
         self.steps_lock: Lock | None = None  # held by the coroutine that loads them
         self.running_steps = 0
+        self.step_sizes: dict[str, int] = {}  # bytes of each result, also of one on its way to the store
         self.follow_ups: list[NewJob] = []
         self.is_completed_in_tx = False
         self.cost: int | None = None
@@ -413,7 +422,16 @@ class JobContext:
             return {}
         return dict(self.progress_sink.steps(self))
 
+    def _check_step_bytes(self, name: str, data: bytes) -> None:
+        """Raise PayloadError, before the store would, if the job's step results get too many bytes."""
+        own = self._state()
+        sizes = {earlier: len(result) for earlier, result in (own.steps or {}).items()} | own.step_sizes
+        sizes.setdefault(name, len(data))
+        check_step_bytes(name, sum(sizes.values()))
+        own.step_sizes = sizes
+
     def _save_step(self, name: str, data: bytes) -> None:
+        self._check_step_bytes(name, data)
         if self.progress_sink is None:
             return
         pending = self.progress_sink.save_step(self, StepResult(name=name, result=data, attempt=self.attempt))
@@ -425,6 +443,7 @@ class JobContext:
     async def _save_step_async(self, name: str, data: bytes) -> None:
         from asyncio import get_running_loop  # noqa: PLC0415 - most programs have no event loop
 
+        self._check_step_bytes(name, data)
         if self.progress_sink is None:
             return
         loop = get_running_loop()

@@ -62,6 +62,7 @@ _QUOTA: Final = {
     "bytes_rate": "Bytes per second, requests and responses together,",
     "max_streams": "Open streams at a time",
     "max_waits": "Waiting requests at a time",
+    "max_connections": "Open connections",
 }
 
 
@@ -191,12 +192,15 @@ def with_store(*, create: bool = False) -> Callable[[Command], Command]:
     return decorate
 
 
-def quota_options(subject: str, defaults: Quota = NO_QUOTA) -> Callable[[Command], Command]:
-    """Add `--max-waits`, `--max-streams` and `--bytes-rate`."""
+def quota_options(
+    subject: str, defaults: Quota = NO_QUOTA, connections: str = "max_connections"
+) -> Callable[[Command], Command]:
+    """Add `--max-waits`, `--max-streams`, `--bytes-rate`, and an option for connections of this name."""
 
     def decorate(func: Command) -> Command:
         for name, text in _QUOTA.items():
-            option, default = f"--{name.replace('_', '-')}", getattr(defaults, name)
+            parameter = connections if name == "max_connections" else name
+            option, default = f"--{parameter.replace('_', '-')}", getattr(defaults, name)
             has_default = default is not None
             add = click.option(
                 option, type=int, default=default, show_default=has_default, help=f"{text} {subject}."

@@ -125,13 +125,14 @@ class KeyState(StrEnum):
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds on one client's use of a server; None is no bound, or the server's default.
 
-    `max_waits` bounds waiting requests, `max_streams` responses that go on until the client leaves, and
-    `bytes_rate` the bytes of requests and responses a second.
+    `max_waits` bounds waiting requests, `max_streams` responses that go on until the client leaves,
+    `max_connections` open connections, and `bytes_rate` the bytes of requests and responses a second.
     """
 
     max_waits: int | None = None
     max_streams: int | None = None
     bytes_rate: int | None = None
+    max_connections: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -145,12 +146,13 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             max_waits=self.max_waits or defaults.max_waits,
             max_streams=self.max_streams or defaults.max_streams,
             bytes_rate=self.bytes_rate or defaults.bytes_rate,
+            max_connections=self.max_connections or defaults.max_connections,
         )
 
 
 NO_QUOTA: Final = Quota()
 # Default of a server: far more than a program needs, and less than a server can hold.
-DEFAULT_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000)
+DEFAULT_QUOTA: Final = Quota(max_waits=10_000, max_streams=1_000, max_connections=10_000)
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +161,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     The secret is 256 random bits, which cannot be guessed, however fast the hash. A slow hash protects
     passwords that people choose, and would cost each request milliseconds. After a rotation `old_digest` is
     accepted as well, until `old_until`. With `rate` the holder may make so many requests a second, and
-    `burst` at once. The rest of its quota is `max_waits`, `max_streams` and `bytes_rate`.
+    `burst` at once. The rest of its quota is in the fields of `Quota`.
 
     With `tasks` its jobs may be of these tasks alone. `limit_keys` are the kinds and values that they may
     count as. Without any, a key with `produce` for all queues may use every one, another key none.
@@ -181,6 +183,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     max_waits: int | None = None
     max_streams: int | None = None
     bytes_rate: int | None = None
+    max_connections: int | None = None
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -215,7 +218,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def quota(self) -> Quota:
         """Return the bounds on its use of a server."""
-        return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
+        return Quota(**{name: getattr(self, name) for name in Quota.__struct_fields__})
 
     def state(self, now: int) -> KeyState:
         if self.revoked_at is not None:

@@ -8,15 +8,20 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import QueueName
+from forebay.domain.job import MAX_ENCRYPTION_OVERHEAD, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.storable_text import clean_text
-from forebay.errors import InvalidJob
+from forebay.errors import InvalidJob, PayloadError
 
 MAX_LINES: Final = 200
 MAX_LINE: Final = 2_000
 MAX_STEPS: Final = 1_000
 MAX_STEP_NAME: Final = 200
+# Results of all steps of a job together: each later attempt, and each request for them, reads all of them.
+MAX_STEP_BYTES: Final = 4 * 1_048_576
+# The bound of stores, which count what encryption adds to each result. It refuses the whole call, with the
+# settlements of other jobs in it, so a task that keeps to the bound above must never meet it.
+MAX_STORED_STEP_BYTES: Final = MAX_STEP_BYTES + MAX_STEPS * MAX_ENCRYPTION_OVERHEAD
 MAX_LEVEL: Final = 20
 _LINES_PER_ATTEMPT: Final = 2**32  # more than an attempt can log
 
@@ -78,11 +83,17 @@ class JobProgress(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepResult, ...] = ()
 
     def merge(self, later: JobProgress) -> JobProgress:
-        """Return this progress with the later one, within the limits; the first result of a step stays."""
+        """Return this progress with the later one, within the limits; the first result of a step stays.
+
+        Raises PayloadError if the results of all steps have too many bytes.
+        """
         steps = {step.name: step for step in self.steps}
+        total = sum(len(step.result) for step in self.steps)
         for step in later.steps:
-            if len(steps) < MAX_STEPS:
-                steps.setdefault(step.name, step)
+            if len(steps) < MAX_STEPS and step.name not in steps:
+                total += len(step.result)
+                check_step_bytes(step.name, total, MAX_STORED_STEP_BYTES)
+                steps[step.name] = step
         known = {line.position for line in self.lines} - {None}
         lines = [line for line in later.lines if line.position not in known]
         return JobProgress(
@@ -104,6 +115,20 @@ def check_step_name(name: object) -> None:
             f"the name of a step must be a text of 1 to {MAX_STEP_NAME} characters, not {name!r:.60}",
             field="name",
         )
+
+
+def check_step_bytes(name: str, total: int, limit: int = MAX_STEP_BYTES) -> None:
+    """Raise PayloadError if a job's step results have too many bytes, with this step as the latest."""
+    if total > limit:
+        raise step_bytes_error(name, total, limit)
+
+
+def step_bytes_error(name: str, total: int, limit: int) -> PayloadError:
+    return PayloadError(
+        f"step {name!r:.60} brings the results of all steps of its job to {total:,} bytes, the limit is "
+        f"{limit:,}; return less from steps, or keep the data elsewhere and return a reference",
+        field="result",
+    )
 
 
 def normalize_update(update: ProgressUpdate, now: int) -> JobProgress:

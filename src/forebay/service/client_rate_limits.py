@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import ceil
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -88,6 +88,25 @@ class ByteBucket(NamedTuple):
         return ByteBucket(min(rate, self.left + (now - self.at) * rate), now)
 
 
+class Connection:
+    """Open connection, and the clients whose requests came on it."""
+
+    def __init__(self) -> None:
+        self._releases: dict[str, Callable[[], None]] = {}
+
+    def count_for(self, name: str, release: Callable[[], None]) -> None:
+        self._releases[name] = release
+
+    def counts_for(self, name: str) -> bool:
+        return name in self._releases
+
+    def close(self) -> None:
+        """Count it for no client any more."""
+        while self._releases:
+            _, release = self._releases.popitem()
+            release()
+
+
 class ClientRateLimiter:
     """Usage of all clients. `default` and `quota` apply to keys without their own; None in them is no
     limit."""
@@ -101,6 +120,7 @@ class ClientRateLimiter:
         self._waits: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
         self._bodies: Counter[str] = Counter()
+        self._connections: Counter[str] = Counter()
         self._groups: dict[str, Counter[Hashable]] = {}
 
     def take(self, client: str, own: Limit | None = None) -> RateAllowance | None:
@@ -162,6 +182,16 @@ class ClientRateLimiter:
         if size:
             _decrement(self._bodies, bucket_name(client), size)
 
+    def hold_connection(self, client: str, limit: int | None, connection: Connection) -> None:
+        """Count a connection for this client until it is closed; raises TooManyRequests."""
+        name = bucket_name(client)
+        if connection.counts_for(name):
+            return
+        if limit is not None and self._connections[name] >= limit:
+            raise _quota_error(client, limit, "open connections")
+        self._connections[name] += 1
+        connection.count_for(name, partial(_decrement, self._connections, name))
+
     def reserve_wait(self, client: str, limit: int | None, group: Hashable) -> AbstractContextManager[None]:
         """Count a waiting request while the block lasts; raises TooManyRequests."""
         return self._reserve(self._waits, client, limit, "requests that wait", group)
@@ -219,6 +249,10 @@ class ClientUsage:
     def release_bytes(self, size: int) -> None:
         """Release these bytes: the request was answered."""
         self._rates.release_bytes(self._client, size)
+
+    def hold_connection(self, connection: Connection) -> None:
+        """Count the connection of a request until it is closed; raises TooManyRequests."""
+        self._rates.hold_connection(self._client, self._quota.max_connections, connection)
 
     def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
         """Count a waiting request while the block lasts; raises TooManyRequests. Claims of one group share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import resource
 import signal
@@ -43,10 +44,12 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 BACKLOG: Final = 2_048
 _FORCE_EXIT_POLL_SECONDS: Final = 0.1  # delay until a second signal is noticed
 _MIN_STOP_SECONDS: Final = 1
-# Open HTTP connections, in total and by address. File descriptors must be left for the store and for gRPC.
+# Open connections over each protocol, and over HTTP by address. The store needs file descriptors, too.
 MAX_CONNECTIONS: Final = 20_000
 MAX_CONNECTIONS_PER_ADDRESS: Final = 1_000
 _OTHER_FILES: Final = 256
+_M_MMAP_THRESHOLD: Final = -3  # of malloc.h
+_LARGE_BLOCK: Final = 262_144
 _HSTS: Final = ("Strict-Transport-Security", "max-age=31536000")
 AppWrapper = Callable[[Any], Any]  # an ASGI app from another one
 
@@ -164,16 +167,20 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
         clients share one address."""
         return not address.is_loopback and not self.behind_tls_proxy
 
+    @property
+    def available_connections(self) -> int:
+        """Connections that this process may have open over each protocol."""
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if files == resource.RLIM_INFINITY:
+            return self.max_connections
+        return max(1, min(self.max_connections, files - _OTHER_FILES))
+
     def budget(self, address: ListenAddress) -> Budget:
         """Return the budget of connections for a listener at this address."""
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        max_total = self.max_connections
-        if files != resource.RLIM_INFINITY:
-            max_total = max(1, min(max_total, files - _OTHER_FILES))
         max_per_address = self.max_connections_per_address
         if max_per_address is None and self.counts_addresses(address):
             max_per_address = MAX_CONNECTIONS_PER_ADDRESS
-        return Budget(max_total, max_per_address)
+        return Budget(self.available_connections, max_per_address)
 
     def headers(self, address: ListenAddress) -> list[tuple[str, str]]:
         """Return headers for every answer. Browsers apply HSTS to all ports of a host, so loopback gets
@@ -268,6 +275,7 @@ class Server(uvicorn.Server):
             debug=secured.debug,
             counts_addresses=secured.counts_addresses(address),
             logs_access=secured.access_log,
+            max_connections=secured.available_connections,
         )
         port = grpc_server.listen(address.host, address.port)
         self._protocol_server = grpc_server
@@ -374,6 +382,7 @@ def serve(
         await server.serve([listener])
 
     allow_connections()
+    return_large_blocks()
     with open_listener(address) as listener:
         asyncio.run(run(listener))
 
@@ -385,6 +394,17 @@ def allow_connections() -> None:
     # Some systems report no hard limit and still refuse it; then the limit stays.
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def return_large_blocks() -> None:
+    """Return large blocks to the system when they are freed, where the C library can: glibc.
+
+    Otherwise it raises its threshold with each large block that is freed, up to 32 MiB, and keeps the blocks
+    below. After many large messages a server then has 100 MiB that it does not use.
+    """
+    # A static Python has no such function.
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _check_exposure(address: ListenAddress, secured: ServerSecurity) -> None:

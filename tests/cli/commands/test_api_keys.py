@@ -34,12 +34,24 @@ def test_a_key_is_created_shown_rotated_and_revoked(store: Store, reader: Reader
 
 
 def test_a_key_is_created_with_a_quota(store: Store) -> None:
-    words = ("--max-waits", "5", "--max-streams", "2", "--bytes-rate", "1000000", "--rate", "9")
+    words = (
+        "--max-waits",
+        "5",
+        "--max-streams",
+        "2",
+        "--bytes-rate",
+        "1000000",
+        "--rate",
+        "9",
+        "--max-connections",
+        "3",
+    )
     made = answer("keys", "create", "small", "--allow", "view", *words)
 
     shown = answer("keys", "show", "small")
     assert [one["max_waits"] for one in (made, shown)] == [5, 5]
     assert (shown["max_streams"], shown["bytes_rate"], shown["rate"]) == (2, 1_000_000, 9)
+    assert shown["max_connections"] == 3
     refused = refusal("keys", "create", "none", "--allow", "view", "--max-waits", "0")["message"]
     assert refused == "max_waits is a whole number from 1 to 10,000,000,000, not 0"
 

@@ -12,7 +12,7 @@ import pytest
 
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.lifecycle import JobState
+from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed, Failed
 from forebay.stores.contract.engine import Engine

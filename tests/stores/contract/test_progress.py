@@ -25,6 +25,7 @@ from forebay.domain.outcome import (
 from forebay.domain.progress import (
     MAX_LINE,
     MAX_LINES,
+    MAX_STEP_BYTES,
     MAX_STEPS,
     JobProgress,
     LogLine,
@@ -32,7 +33,7 @@ from forebay.domain.progress import (
     ProgressUpdate,
     StepResult,
 )
-from forebay.errors import StoreRefused
+from forebay.errors import PayloadError, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
@@ -302,6 +303,30 @@ def test_after_1000_steps_no_more_are_kept(store: Store, reader: Reader) -> None
 
     assert MAX_STEPS == 1_000
     assert [step.name for step in reader.progress(job.id).steps] == names
+
+
+def test_results_of_steps_are_bounded_together(store: Store, reader: Reader) -> None:
+    job, other = started(store), started(store)
+    mib = b"1" * 1_048_576
+    keep(store, update(job, steps=steps(["a", "b"], mib)))
+    keep(store, update(job, steps=steps(["c", "d"], mib)))
+    late = update(job, progress=HALF, lines=lines(["late"]), steps=steps(["one too many"], mib))
+
+    for updates in ([late], [update(other, steps=steps(["x"])), late]):
+        with pytest.raises(PayloadError, match=r"step 'one too many' brings .* return a reference") as failed:
+            keep(store, *updates)
+        assert failed.value.field == "result"
+    together = [update(other, steps=steps(names, mib)) for names in (["p", "q", "r"], ["p", "s", "t"])]
+    with pytest.raises(PayloadError, match=r"step 't' brings the results .* to 5,242,\d{3} bytes"):
+        keep(store, *together)
+
+    kept = reader.progress(job.id)
+    assert ([step.name for step in kept.steps], kept.progress, kept.lines) == (["a", "b", "c", "d"], None, ())
+    assert sum(len(step.result) for step in kept.steps) == MAX_STEP_BYTES
+    assert reader.progress(other.id) == JobProgress()
+    # Offered again because an answer was lost, or small enough to be there for what encryption adds.
+    keep(store, update(job, steps=(*steps(["a", "d"], mib), *steps(["small"]))))
+    assert len(reader.progress(job.id).steps) == 5
 
 
 def test_jobs_do_not_share_their_progress(store: Store, reader: Reader) -> None:

@@ -31,6 +31,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 MAX_PORT: Final = 65_535
 MAX_SHUTDOWN_SECONDS: Final = 3_600
+PER_KEY: Final = "max_connections_per_key"  # `--max-connections` is the bound of all clients together
 
 
 @click.command(epilog="Example: `forebay server --url sqlite:///jobs.db --port 8080`.")
@@ -64,7 +65,7 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
 )
 @click.option("--rate", type=int, help="Requests per second of each client whose key has no rate.")
 @click.option("--burst", type=int, help="Requests at once; default: twice the rate.")
-@quota_options("of each client whose key has no such limit", DEFAULT_QUOTA)
+@quota_options("of each client whose key has no such limit", DEFAULT_QUOTA, PER_KEY)
 @click.option(
     "--allowed-host",
     "allowed_hosts",
@@ -113,7 +114,7 @@ MAX_SHUTDOWN_SECONDS: Final = 3_600
     type=click.IntRange(1),
     default=20_000,
     show_default=True,
-    help="Open HTTP connections.",
+    help="Open connections, over HTTP and over gRPC each.",
 )
 @click.option(
     "--max-connections-each",
@@ -151,7 +152,10 @@ def server(
         requires_keys=options["require_keys"],
         allowed_hosts=frozenset(host.lower() for host in options["allowed_hosts"]),
         rate=_build_rate_limit(options["rate"], options["burst"]),
-        quota=Quota(**{name: options[name] for name in Quota.__struct_fields__}),
+        quota=Quota(
+            **{name: options[name] for name in Quota.__struct_fields__}
+            | {"max_connections": options[PER_KEY]}
+        ),
         certificate=options["certificate"],
         private_key=options["private_key"],
         client_ca=options["client_ca"],

@@ -298,7 +298,7 @@ _PRESENT: Final[Mapping[str, _Value]] = {
 _RECENT: Final[Mapping[str, _Value]] = {
     "timeouts": lambda snapshot, *scope: snapshot._span(*scope).stats.errors.get(TIMEOUT, 0),
     "completed_per_second": MetricSnapshot._per_second,
-    "baseline_completed_per_second": lambda snapshot, _, queue, task: snapshot._baseline_per_second(queue, task),
+    "baseline_completed_per_second": lambda snapshot, _, *scope: snapshot._baseline_per_second(*scope),
     "baseline_run_p99_ms": lambda snapshot, _, queue, task: snapshot._span(
         DAY_MS, queue, task
     ).stats.run.percentile_ms(99),

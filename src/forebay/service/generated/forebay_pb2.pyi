@@ -2002,7 +2002,7 @@ class KeyList(_message.Message):
     def __init__(self, keys: _Optional[_Iterable[_Union[Key, _Mapping[str, _Any]]]] = ...) -> None: ...
 
 class Key(_message.Message):
-    __slots__ = ("name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst", "max_waits", "max_streams", "bytes_rate")
+    __slots__ = ("name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst", "max_waits", "max_streams", "bytes_rate", "max_connections")
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
@@ -2016,6 +2016,7 @@ class Key(_message.Message):
     MAX_WAITS_FIELD_NUMBER: _ClassVar[int]
     MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
     BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     state: str
     grants: _containers.RepeatedScalarFieldContainer[str]
@@ -2029,7 +2030,8 @@ class Key(_message.Message):
     max_waits: int
     max_streams: int
     bytes_rate: int
-    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ...) -> None: ...
+    max_connections: int
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ..., max_connections: _Optional[int] = ...) -> None: ...
 
 class GetKeyRequest(_message.Message):
     __slots__ = ("name",)
@@ -2038,7 +2040,7 @@ class GetKeyRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class CreateKeyRequest(_message.Message):
-    __slots__ = ("name", "grants", "lasts_seconds", "rate", "burst", "max_waits", "max_streams", "bytes_rate")
+    __slots__ = ("name", "grants", "lasts_seconds", "rate", "burst", "max_waits", "max_streams", "bytes_rate", "max_connections")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GRANTS_FIELD_NUMBER: _ClassVar[int]
     LASTS_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -2047,6 +2049,7 @@ class CreateKeyRequest(_message.Message):
     MAX_WAITS_FIELD_NUMBER: _ClassVar[int]
     MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
     BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     grants: _containers.RepeatedScalarFieldContainer[str]
     lasts_seconds: float
@@ -2055,10 +2058,11 @@ class CreateKeyRequest(_message.Message):
     max_waits: int
     max_streams: int
     bytes_rate: int
-    def __init__(self, name: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., lasts_seconds: _Optional[float] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ...) -> None: ...
+    max_connections: int
+    def __init__(self, name: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., lasts_seconds: _Optional[float] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ..., max_connections: _Optional[int] = ...) -> None: ...
 
 class KeyWithToken(_message.Message):
-    __slots__ = ("token", "name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst", "max_waits", "max_streams", "bytes_rate")
+    __slots__ = ("token", "name", "state", "grants", "created_at", "expires_at", "revoked_at", "used_at", "old_until", "rate", "burst", "max_waits", "max_streams", "bytes_rate", "max_connections")
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -2073,6 +2077,7 @@ class KeyWithToken(_message.Message):
     MAX_WAITS_FIELD_NUMBER: _ClassVar[int]
     MAX_STREAMS_FIELD_NUMBER: _ClassVar[int]
     BYTES_RATE_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     token: str
     name: str
     state: str
@@ -2087,7 +2092,8 @@ class KeyWithToken(_message.Message):
     max_waits: int
     max_streams: int
     bytes_rate: int
-    def __init__(self, token: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ...) -> None: ...
+    max_connections: int
+    def __init__(self, token: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., grants: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., revoked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., used_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., old_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping[str, _Any]]] = ..., rate: _Optional[int] = ..., burst: _Optional[int] = ..., max_waits: _Optional[int] = ..., max_streams: _Optional[int] = ..., bytes_rate: _Optional[int] = ..., max_connections: _Optional[int] = ...) -> None: ...
 
 class RotateKeyRequest(_message.Message):
     __slots__ = ("name", "grace_seconds")

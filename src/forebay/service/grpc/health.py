@@ -14,7 +14,8 @@ from grpc_reflection.v1alpha import reflection
 
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Authenticator
-from forebay.service.connection_budgets import Budget
+from forebay.service.connection_budgets import Budget, network_of
+from forebay.service.grpc.arrivals import Arrivals
 from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.servicer import PACKAGE, MessageTimeout, address_of, read_message
 from forebay.service.runtime.store_readiness import CHECK_SECONDS
@@ -26,6 +27,10 @@ KNOWN: Final = frozenset({"", NAME, *(f"{PACKAGE}.{name}" for name in SERVICES)}
 # Concurrent calls without a key: in total, and by address. They leave room for other calls.
 MAX_OPEN_CALLS: Final = 1_000
 MAX_OPEN_CALLS_PER_ADDRESS: Final = 100
+# Their messages have a few bytes, and may be as large as any: few arrive at a time, and not for long.
+MAX_OPEN_ARRIVING: Final = 4
+MAX_OPEN_ARRIVING_PER_ADDRESS: Final = 2
+OPEN_ARRIVAL_TIMEOUT_SECONDS: Final = 2.0
 
 _SERVING: Final = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING: Final = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -38,6 +43,8 @@ class OpenCalls:
     def __init__(self, guard: Authenticator, budget: Budget) -> None:
         self._guard = guard
         self._budget = budget
+        self._arrivals = Arrivals(MAX_OPEN_ARRIVING)
+        self._arrivals_of = Arrivals(MAX_OPEN_ARRIVING_PER_ADDRESS)
 
     @asynccontextmanager
     async def admit(self, context: Any) -> AsyncIterator[None]:
@@ -53,6 +60,12 @@ class OpenCalls:
             yield
         finally:
             self._budget.release(address)
+
+    async def read(self, context: Any) -> bytes:
+        """Return the message of an admitted call in its turn. Addresses take turns, and the calls of each."""
+        address = network_of(address_of(context.peer()))
+        async with self._arrivals_of.turn(address), self._arrivals.turn("all"):
+            return await read_message(context, OPEN_ARRIVAL_TIMEOUT_SECONDS)
 
 
 class HealthServicer:
@@ -79,13 +92,13 @@ class HealthServicer:
 
     async def _check(self, _: Any, context: Any) -> Any:
         async with self._calls.admit(context):
-            if await _read_service_name(context) not in KNOWN:
+            if await self._read_service_name(context) not in KNOWN:
                 await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
             return health_pb2.HealthCheckResponse(status=await self._check_status())
 
     async def _watch(self, _: Any, context: Any) -> None:
         async with self._calls.admit(context):
-            is_known = await _read_service_name(context) in KNOWN
+            is_known = await self._read_service_name(context) in KNOWN
             with self._poll_while_watched():
                 await self._send_changes(is_known, context)
 
@@ -135,14 +148,15 @@ class HealthServicer:
             return _NOT_SERVING
         return _SERVING
 
-
-async def _read_service_name(context: Any) -> str:
-    """Return the service that a client asks about; ends a malformed call."""
-    try:
-        request = health_pb2.HealthCheckRequest.FromString(await read_message(context))
-    except (MessageTimeout, InvalidRequest, DecodeError) as exc:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
-    return str(request.service)
+    async def _read_service_name(self, context: Any) -> str:
+        """Return the service that a client asks about; ends a malformed call."""
+        try:
+            request = health_pb2.HealthCheckRequest.FromString(await self._calls.read(context))
+        except TooManyRequests as exc:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
+        except (MessageTimeout, InvalidRequest, DecodeError) as exc:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
+        return str(request.service)
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types

@@ -10,6 +10,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
 from forebay.service.connection_budgets import Budget
+from forebay.service.grpc.arrivals import MAX_MESSAGE, WINDOW_BYTES
 from forebay.service.grpc.health import (
     MAX_OPEN_CALLS,
     MAX_OPEN_CALLS_PER_ADDRESS,
@@ -23,7 +24,6 @@ from forebay.service.grpc.servicer import PACKAGE, Servicer
 from forebay.service.service import Service
 from forebay.service.tls_certificates import Certificates, FileBackedValue
 
-MAX_MESSAGE: Final = 16 * 1_048_576  # as a body over HTTP
 # Calls in flight, nearly all of which wait for jobs. More are refused at once: each costs memory, and a
 # server without memory serves no client.
 MAX_CALLS: Final = 20_000
@@ -33,8 +33,12 @@ IDLE_MS: Final = 300_000
 # A connection is asked to end after this time; its calls get as much time as the longest stream over HTTP.
 AGE_MS: Final = 3_600_000
 AGE_GRACE_MS: Final = 600_000
+MAX_CONNECTIONS: Final = "grpc.max_allowed_incoming_connections"
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MAX_MESSAGE),
+    # A stream holds this much that no handler has read. The probe would let it grow to megabytes.
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    ("grpc.http2.bdp_probe", 0),
     # Two servers on one port would each get a part of the calls, without any error.
     ("grpc.so_reuseport", 0),
     # A client that has vanished is noticed, so that its calls end.
@@ -66,9 +70,11 @@ class GrpcServer:
         debug: bool = False,
         counts_addresses: bool = True,
         logs_access: bool = False,
+        max_connections: int | None = None,
     ) -> None:
         self._certificates = certificates
-        self._server: Any = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        options = OPTIONS if max_connections is None else (*OPTIONS, (MAX_CONNECTIONS, max_connections))
+        self._server: Any = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
         max_per_address = MAX_OPEN_CALLS_PER_ADDRESS if counts_addresses else None
         calls = OpenCalls(guard, Budget(MAX_OPEN_CALLS, max_per_address))
         health = HealthServicer(service, calls)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 import grpc
@@ -23,8 +25,9 @@ from msgspec.structs import replace
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
-from forebay.service.client_rate_limits import RateAllowance
+from forebay.service.client_rate_limits import Connection, RateAllowance
 from forebay.service.generated import forebay_pb2
+from forebay.service.grpc.arrivals import ARRIVAL_TIMEOUT_SECONDS, Arrivals
 from forebay.service.grpc.message_codec import mapping_of, message_name
 from forebay.service.grpc.method_table import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
@@ -40,13 +43,12 @@ PACKAGE: Final = "forebay.v1"
 REQUEST_ID: Final = "x-request-id"
 # A wait ends this much before the deadline of its call, so that the response arrives in time.
 MARGIN_SECONDS: Final = 0.25
-ARRIVAL_TIMEOUT_SECONDS: Final = 30.0  # as over HTTP
 # Clients accept 8 KiB of trailers; a character takes up to twelve bytes in a status, and six in a problem.
 MAX_STATUS_CHARS: Final = 200
 MAX_DETAIL_CHARS: Final = 600
 
 Metadata = list[tuple[str, str | bytes]]
-Handler = Callable[[Any, Any], Awaitable[Any]]
+CallHandler = Callable[[MethodSpec, Any, "CallRecorder"], Awaitable[bytes | None]]
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -66,6 +68,8 @@ class Servicer:
         self._guard = guard
         self._reads_certificates = reads_certificates
         self._logs_access = logs_access
+        self._arrivals = Arrivals()
+        self._connections = Connections()
         self._routes = {
             method: RequestRoute(f"/{PACKAGE}.{name}/{method.name}", "gRPC")
             for name, methods in SERVICES.items()
@@ -83,101 +87,117 @@ class Servicer:
 
     def _handler(self, method: MethodSpec) -> Any:
         if method.stream is not None:
-            return grpc.stream_stream_rpc_method_handler(self._stream(method))
-        return grpc.stream_unary_rpc_method_handler(self._unary(method))
+            return grpc.stream_stream_rpc_method_handler(partial(self._run, method, self._send_stream))
+        return grpc.stream_unary_rpc_method_handler(partial(self._run, method, self._answer))
 
-    def _unary(self, method: MethodSpec) -> Handler:
-        async def handle(_: Any, context: Any) -> bytes:
-            trailers: Metadata = []
-            call = self._start_call(method)
+    async def _run(self, method: MethodSpec, serve: CallHandler, _: Any, context: Any) -> bytes | None:
+        """Run a call, record it, and report its error to the caller.
+
+        The library keeps the frames of a refused call until the garbage is collected. So the error, whose own
+        frames hold the message, is dropped before the call is ended.
+        """
+        call = CallRecorder(self._service.request_stats, self._routes[method])
+        response: bytes | None = None
+        refusal: Refusal | None = None
+        try:
             try:
-                permit = await self._authorize(context, trailers, call)
-                body = await read_message(context)
-                with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
-                    request = await self._read(method, body, permit)
-                    request = limit_wait(method, request, context.time_remaining())
-                    assert method.call is not None  # noqa: S101 - it has no stream
-                    response = render(await method.call(permit, request))
-                permit.caller.spend(response)
+                response = await serve(method, context, call)
             except Exception as exc:  # the request boundary: any error is reported to the caller
-                await self._refuse(context, exc, trailers, call)
-            finally:  # also if the caller has disconnected
-                self._end(context, trailers, call)
-            context.set_trailing_metadata(tuple(trailers))
-            return response
+                refusal = Refusal.of(exc)
+            if refusal is not None:
+                await self._refuse(context, refusal, call)
+        finally:  # also if the caller has disconnected
+            call.record_response()
+            if call.connection is not None:
+                self._connections.leave(context.peer())
+            if self._logs_access:
+                line_of(context, call).write(call.milliseconds)
+        context.set_trailing_metadata(tuple(call.trailers))
+        return response
 
-        return handle
+    async def _answer(self, method: MethodSpec, context: Any, call: CallRecorder) -> bytes:
+        permit = await self._authorize(context, call)
+        async with self._arrivals.turn(permit.caller.name) as turn:
+            body = await read_message(context)
+            if len(body) <= LARGE:
+                turn.end()
+            with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
+                request = await self._read(method, body, permit)
+                del body  # the request has all of it, and is kept until the response
+                request = limit_wait(method, request, context.time_remaining())
+                assert method.call is not None  # noqa: S101 - it has no stream
+                response = render(await method.call(permit, request))
+        permit.caller.spend(response)
+        return response
 
-    def _stream(self, method: MethodSpec) -> Handler:
-        async def handle(_: Any, context: Any) -> None:
-            trailers: Metadata = []
-            call = self._start_call(method)
-            try:
-                permit = await self._authorize(context, trailers, call)
-                assert method.stream is not None  # noqa: S101 - it has no unary call
-                request = await self._read(method, await read_message(context), permit)
-                # Closed here, not by garbage collection: its leases go back when the call ends.
-                async with aclosing(method.stream(permit, request)) as responses:
-                    async for response in responses:
-                        call.record_response()
-                        encoded = render(response)
-                        permit.caller.spend(encoded)
-                        await context.write(encoded)
-            except grpc.aio.InternalError:  # the client has gone
-                return
-            except Exception as exc:  # as above
-                await self._refuse(context, exc, trailers, call)
-            finally:
-                self._end(context, trailers, call)
-            context.set_trailing_metadata(tuple(trailers))
-
-        return handle
+    async def _send_stream(self, method: MethodSpec, context: Any, call: CallRecorder) -> None:
+        permit = await self._authorize(context, call)
+        assert method.stream is not None  # noqa: S101 - it has no unary call
+        async with self._arrivals.turn(permit.caller.name):
+            request = await self._read(method, await read_message(context), permit)
+        # Closed here, not by garbage collection: its leases go back when the call ends.
+        async with aclosing(method.stream(permit, request)) as responses:
+            async for response in responses:
+                call.record_response()
+                encoded = render(response)
+                permit.caller.spend(encoded)
+                try:
+                    await context.write(encoded)
+                except grpc.aio.InternalError:  # the client has gone
+                    return
 
     async def _read(self, method: MethodSpec, body: bytes, permit: AuthorizedRequest) -> RequestModel:
         permit.caller.spend(body)
         BODY_SIZE.set(len(body))
         return await self._service.pool.converter.run(len(body), decode_request, method.request_type, body)
 
-    def _start_call(self, method: MethodSpec) -> CallRecorder:
-        return CallRecorder(self._service.request_stats, self._routes[method])
-
-    async def _authorize(self, context: Any, trailers: Metadata, call: CallRecorder) -> AuthorizedRequest:
+    async def _authorize(self, context: Any, call: CallRecorder) -> AuthorizedRequest:
         """Authenticate a call. There is no check of its Origin as over HTTP, because pages in a browser
         cannot make gRPC calls."""
         metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
         req_id = request_id(str(metadata.get(REQUEST_ID, "")))
-        trailers.append((REQUEST_ID, req_id))
+        call.trailers.append((REQUEST_ID, req_id))
         certificate = _certificate(context) if self._reads_certificates else None
         caller = await self._guard.authenticate(
             bearer_token(metadata.get("authorization")), address_of(context.peer()), req_id, certificate
         )
         call.caller = caller.name
-        trailers += [(name.lower(), value) for name, value in caller.headers.items()]
+        call.trailers += [(name.lower(), value) for name, value in caller.headers.items()]
+        if caller.usage is not None:
+            call.connection = self._connections.enter(context.peer())
+            caller.usage.hold_connection(call.connection)
         return AuthorizedRequest(self._service, caller)
 
-    async def _refuse(
-        self, context: Any, error: Exception, trailers: Metadata, call: CallRecorder
-    ) -> NoReturn:
+    async def _refuse(self, context: Any, refusal: Refusal, call: CallRecorder) -> NoReturn:
         """End a call with an error: a status, and the whole problem in the trailing metadata."""
-        problem = _problem_of_error(error)
-        problem = replace(problem, detail=problem.detail[:MAX_DETAIL_CHARS])
-        more: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", render(problem))]
-        if isinstance(error, TooManyRequests):
-            headers = RateAllowance(error.limit, 0, error.reset_seconds).headers()
-            more += [(name.lower(), value) for name, value in headers.items()]
-        if problem.retry_after_seconds is not None:
-            more.append(("retry-after", str(problem.retry_after_seconds)))
+        problem = refusal.problem
         status = grpc.StatusCode[problem_details.codes()[problem.code].grpc]
         call.record_error(status.name)
-        if isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)):
-            self._service.refusals.write(line_of(context, trailers, call))
-        await context.abort(status, (problem.detail or problem.title)[:MAX_STATUS_CHARS], (*trailers, *more))
+        if refusal.is_logged:
+            self._service.refusals.write(line_of(context, call))
+        details = (problem.detail or problem.title)[:MAX_STATUS_CHARS]
+        await context.abort(status, details, (*call.trailers, *refusal.trailers))
         raise AssertionError("the library has not ended the call")
 
-    def _end(self, context: Any, trailers: Metadata, call: CallRecorder) -> None:
-        call.record_response()
-        if self._logs_access:
-            line_of(context, trailers, call).write(call.milliseconds)
+
+class Refusal(NamedTuple):
+    """Error of a call, without the exception: its problem and trailers."""
+
+    problem: Problem
+    trailers: Metadata
+    is_logged: bool
+
+    @classmethod
+    def of(cls, error: Exception) -> Refusal:
+        problem = _problem_of_error(error)
+        problem = replace(problem, detail=problem.detail[:MAX_DETAIL_CHARS])
+        trailers: Metadata = [("forebay-code", problem.code), ("forebay-problem-bin", render(problem))]
+        if isinstance(error, TooManyRequests):
+            headers = RateAllowance(error.limit, 0, error.reset_seconds).headers()
+            trailers += [(name.lower(), value) for name, value in headers.items()]
+        if problem.retry_after_seconds is not None:
+            trailers.append(("retry-after", str(problem.retry_after_seconds)))
+        return cls(problem, trailers, isinstance(error, (Unauthenticated, Forbidden, TooManyRequests)))
 
 
 def _certificate(context: Any) -> str | None:
@@ -185,7 +205,7 @@ def _certificate(context: Any) -> str | None:
     return common_name(next(iter(context.auth_context().get("x509_common_name", ())), None))
 
 
-def line_of(context: Any, trailers: Metadata, call: CallRecorder) -> RequestLine:
+def line_of(context: Any, call: CallRecorder) -> RequestLine:
     """Return the log line of a call."""
     metadata: Mapping[str, Any] = dict(context.invocation_metadata() or ())
     return RequestLine(
@@ -194,7 +214,7 @@ def line_of(context: Any, trailers: Metadata, call: CallRecorder) -> RequestLine
         status=call.status,
         address=address_of(context.peer()),
         caller=call.caller or key_name_in(bearer_token(metadata.get("authorization"))),
-        request=next((str(value) for name, value in trailers if name == REQUEST_ID), ""),
+        request=next((str(value) for name, value in call.trailers if name == REQUEST_ID), ""),
     )
 
 
@@ -202,13 +222,13 @@ class MessageTimeout(Exception):
     """Call whose message did not arrive in time."""
 
 
-async def read_message(context: Any) -> bytes:
+async def read_message(context: Any, timeout: float = ARRIVAL_TIMEOUT_SECONDS) -> bytes:
     """Return the message of a call; raises MessageTimeout or InvalidRequest."""
     try:
-        async with asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS):
+        async with asyncio.timeout(timeout):
             body = await context.read()
     except TimeoutError as exc:
-        raise MessageTimeout(f"the request has not arrived within {ARRIVAL_TIMEOUT_SECONDS:g} s") from exc
+        raise MessageTimeout(f"the request has not arrived within {timeout:g} s") from exc
     if body is grpc.aio.EOF:
         raise InvalidRequest("the call has no message")
     message: bytes = body
@@ -249,14 +269,36 @@ def address_of(peer: str) -> str:
     return unquote(rest).rpartition(":")[0].strip("[]") if kind.startswith("ip") else ""
 
 
+class Connections:
+    """Connections with a call under way, by peer. The library does not say when a connection is closed."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Connection] = {}
+        self._calls: Counter[str] = Counter()
+
+    def enter(self, peer: str) -> Connection:
+        """Return the connection of a call that begins."""
+        self._calls[peer] += 1
+        return self._open.setdefault(peer, Connection())
+
+    def leave(self, peer: str) -> None:
+        """End a call."""
+        self._calls[peer] -= 1
+        if not self._calls[peer]:
+            del self._calls[peer]
+            self._open.pop(peer).close()
+
+
 class CallRecorder:
-    """Statistics of one call: its latency until the first response or error, and its errors."""
+    """Trailers and statistics of one call: its latency until the first response or error, and its errors."""
 
     def __init__(self, requests: RequestStats, route: RequestRoute) -> None:
         self._requests = requests
         self.route = route
         self.status: str = grpc.StatusCode.OK.name
         self.caller = ""
+        self.trailers: Metadata = []
+        self.connection: Connection | None = None
         self._started_at = requests.clock.monotonic()
         self._is_counted = False
 

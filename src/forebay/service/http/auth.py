@@ -25,7 +25,7 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service.auth import Authenticator, Caller, bearer_token, request_id
 from forebay.service.browser_sessions import ShownSession
-from forebay.service.client_rate_limits import ClientUsage, RateAllowance
+from forebay.service.client_rate_limits import ClientUsage, Connection, RateAllowance
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.problem_details import problem_of
 from forebay.service.refusal_log import key_name_in
@@ -33,6 +33,7 @@ from forebay.service.runtime.codec_threads import LARGE
 
 CALLER: Final = "forebay.caller"
 REFUSED_KEY_NAME: Final = "forebay.refused_key_name"  # the name of the key in a refused token
+CONNECTION: Final = "forebay.connection"  # in the state: counts the connection for its clients
 CERTIFICATE: Final = "forebay.certificate"  # in the state: the common name of a verified client certificate
 REQUEST_ID: Final = "X-Request-Id"
 # Endpoints without authentication, which reveal nothing about jobs: health, the OpenAPI document, logins.
@@ -79,6 +80,13 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         cast("dict[str, Any]", scope)[CALLER] = caller
+        connection: Connection | None = scope.get("state", {}).get(CONNECTION)
+        if caller.usage is not None and connection is not None:
+            try:
+                caller.usage.hold_connection(connection)
+            except TooManyRequests as error:  # closed, so that it is not open and yet not counted
+                await refuse(send, error, {REQUEST_ID: req_id, "Connection": "close"})
+                return
         if caller.usage is not None and caller.usage.counts_bytes:
             receive, send = count_received_bytes(receive, caller.usage), count_sent_bytes(send, caller.usage)
         send = add_headers(send, {**caller.headers, REQUEST_ID: req_id})

@@ -13,8 +13,9 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from forebay.service.client_rate_limits import Connection
 from forebay.service.connection_budgets import Budget
-from forebay.service.http.auth import CERTIFICATE
+from forebay.service.http.auth import CERTIFICATE, CONNECTION
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
 from forebay.service.refusal_log import Refusals
 from forebay.service.tls_certificates import subject_name
@@ -47,6 +48,8 @@ class ConnectionLimits(H11Protocol):
         self, *args: Any, budget: Budget | None = None, refusals: Refusals | None = None, **more: Any
     ) -> None:
         super().__init__(*args, **more)
+        self._connection = Connection()
+        self.app_state = {**self.app_state, CONNECTION: self._connection}
         self._budget = budget
         self._refusals = refusals
 
@@ -86,6 +89,7 @@ class ConnectionLimits(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._stop_timer()
+        self._connection.close()
         if self._is_admitted and self._budget is not None:
             self._budget.release(self._address)
 

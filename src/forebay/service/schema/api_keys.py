@@ -27,8 +27,8 @@ class KeyRequest(RequestModel, frozen=True, kw_only=True):
     `limit:KIND=VALUE` allows its jobs a limit key; both may end in a `*`.
 
     A client with the key may make `rate` requests and transfer `bytes_rate` bytes a second, and have
-    `max_waits` waiting requests and `max_streams` streams at a time. Without a value the setting of the
-    server applies.
+    `max_waits` waiting requests, `max_streams` streams and `max_connections` connections at a time. Without a
+    value the setting of the server applies.
     """
 
     name: Annotated[str, Meta(pattern=KEY_NAME)]
@@ -42,11 +42,12 @@ class KeyRequest(RequestModel, frozen=True, kw_only=True):
     max_waits: _QuotaLimit | None = None
     max_streams: _QuotaLimit | None = None
     bytes_rate: _QuotaLimit | None = None
+    max_connections: _QuotaLimit | None = None
 
     @property
     def quota(self) -> Quota:
         """Quota of the key."""
-        return Quota(max_waits=self.max_waits, max_streams=self.max_streams, bytes_rate=self.bytes_rate)
+        return Quota(**{name: getattr(self, name) for name in Quota.__struct_fields__})
 
     def parse_grants(self) -> KeyPermissions:
         """Return the permissions of the key; raises ConfigError."""
@@ -75,6 +76,7 @@ class KeyView(ResponseModel, frozen=True, kw_only=True):
     max_waits: int | None = None
     max_streams: int | None = None
     bytes_rate: int | None = None
+    max_connections: int | None = None
 
 
 class KeyWithToken(KeyView, frozen=True, kw_only=True):

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.progress import MAX_LINES, MAX_STEPS, JobProgress, ProgressUpdate, normalize_update
+from forebay.domain.progress import (
+    MAX_LINES,
+    MAX_STEPS,
+    MAX_STORED_STEP_BYTES,
+    JobProgress,
+    ProgressUpdate,
+    check_step_bytes,
+    normalize_update,
+)
 from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.postgres.settle import find_refusal, lock_leases
 from forebay.stores.postgres.transaction import Transaction
@@ -43,6 +51,8 @@ def _write_progress(tx: Transaction, lease: Lease, update: JobProgress) -> None:
     if update.lines:
         tx.run("progress_log_trim", {"job_id": lease.job_id, "max_lines": MAX_LINES})
     for step in update.steps:
-        tx.run(
+        row = tx.one(
             "progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS}
         )
+        if row is not None:
+            check_step_bytes(step.name, row[0] + len(step.result), MAX_STORED_STEP_BYTES)

@@ -14,6 +14,7 @@ from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, queue_scope
+from forebay.domain.progress import MAX_STORED_STEP_BYTES, step_bytes_error
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import (
     DuplicateJob,
@@ -305,6 +306,7 @@ _ERRORS: dict[str, Callable[..., ForebayError]] = {
     "RepeatedId": RepeatedId,
     "StoreRefused": _refused_error,
     "Unwritable": lambda job_id: StoreRefused(f"a text about job {job_id} cannot be written as UTF-8"),
+    "StepBytes": lambda name, total: step_bytes_error(name, total, MAX_STORED_STEP_BYTES),
     "WorkerNotFound": lambda worker: WorkerNotFound(
         f"there is no worker {worker}; see the list with `forebay workers`"
     ),

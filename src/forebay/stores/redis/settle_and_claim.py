@@ -14,7 +14,7 @@ from forebay.domain.job_history import truncate_error
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
-from forebay.domain.progress import ProgressUpdate, normalize_update
+from forebay.domain.progress import MAX_STORED_STEP_BYTES, ProgressUpdate, normalize_update
 from forebay.domain.settlement import OutcomeKind, Settlement
 from forebay.stores.contract.values import LeaseRefusal, PendingCancel, QueueClaim, SettleAndClaimResult
 from forebay.stores.redis.connection import Connection
@@ -165,6 +165,7 @@ class _ScriptCalls:
             return
         inserts = InsertRequest(self._owner.new_id)
         params["updates"] = [_update_row(update, arguments) for update in updates]
+        params["max_step_bytes"] = MAX_STORED_STEP_BYTES
         params["settlements"] = [
             (*_settlement_row(settlements[number], arguments, inserts), number) for number in slow
         ]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.domain.job import WorkerId
-from forebay.domain.progress import MAX_LINES, MAX_STEPS, JobProgress, ProgressUpdate, normalize_update
+from forebay.domain.progress import (
+    MAX_LINES,
+    MAX_STEPS,
+    MAX_STORED_STEP_BYTES,
+    JobProgress,
+    ProgressUpdate,
+    check_step_bytes,
+    normalize_update,
+)
 from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 from forebay.stores.sqlite.settle import LeaseParams, find_refusal, lease_params, relocate
@@ -52,3 +60,5 @@ def _write_progress(tx: Transaction, token: LeaseParams, update: JobProgress) ->
         tx.run(
             "progress_step_add", {**common, "name": step.name, "body": step.result, "max_steps": MAX_STEPS}
         )
+        row = tx.one("progress_step_bytes", {"seq": token["seq"]})
+        check_step_bytes(step.name, 0 if row is None else row[0], MAX_STORED_STEP_BYTES)

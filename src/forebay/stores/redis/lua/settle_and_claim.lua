@@ -48,6 +48,30 @@ local function save_steps(id, steps)
   end
 end
 
+local step_bytes = {}  -- id -> bytes of its step results; id and name of a step -> true, both with those of this call
+
+-- Error if these steps bring the results of the job beyond the bound. A stored result is some 20 bytes longer.
+local function check_step_bytes(id, steps)
+  local key = prefix .. 'steps:' .. id
+  if not step_bytes[id] then
+    step_bytes[id] = 0
+    for _, name in ipairs(redis.call('HKEYS', key)) do
+      step_bytes[id] = step_bytes[id] + redis.call('HSTRLEN', key, name)
+      step_bytes[id .. ' ' .. name] = true
+    end
+  end
+  for i = 1, #steps, 2 do
+    local name = id .. ' ' .. steps[i]
+    if not step_bytes[name] then
+      step_bytes[id] = step_bytes[id] + #ARGV[steps[i + 1]]
+      step_bytes[name] = true
+    end
+    if step_bytes[id] > request.max_step_bytes then
+      return {'StepBytes', steps[i], step_bytes[id]}
+    end
+  end
+end
+
 local function save_update(update)
   if update[3] then
     redis.call('SET', prefix .. 'progress:' .. update[1], string.format('%.0f ', now) .. update[3])
@@ -70,6 +94,10 @@ local function check_updates()
         if update[5][k] == true then
           return answers, {'Unwritable', update[1]}
         end
+      end
+      local why_not = #update[5] > 0 and check_step_bytes(update[1], update[5])
+      if why_not then
+        return answers, why_not
       end
       deferred_writes[#deferred_writes + 1] = function() save_update(update) end
     end
