@@ -42,7 +42,7 @@ ENGINE: Final = (
 ENQUEUE: Final[Mapping[str, str]] = {
     "the engine": ENGINE,
     "the client library": r"\((redis|psycopg|hiredis)/",
-    "ids": r"forebay/(stores/ids|domain/ulid)\.py",
+    "ids": r"forebay/(stores/job_ids|domain/ulid)\.py",
     "the store: our request and its answer": r"\(forebay/stores/",
     "encode the arguments": r"forebay/payload/(codec|typed_json)\.py",
     "check and build the job, hand it over": r"\(forebay/",
@@ -54,12 +54,12 @@ WORKER: Final[Mapping[str, str]] = {
     "run the task": r"noop \(",
     "decode the arguments": r"Invoker\.prepare \(",
     "encode the result": r"(Invoker\.make_outcome|_outcome_of_value) \(",
-    "the call around the task": r"forebay/worker/(executors/|invoker)",
+    "the call around the task": r"forebay/worker/(executors/|task_invoker)",
     "settle: the engine": rf"stores/sqlite/settle\.py.*{ENGINE}",
     "settle and claim: the engine": ENGINE,
     "settle and claim: the client library": r"\((redis|psycopg|hiredis)/",
     "settle and claim: our requests and rows": r"\(forebay/stores/",
-    "decide what becomes of the job": r"forebay/(operations/settlements|domain/settlement)",
+    "decide what becomes of the job": r"forebay/(operations/batch_settlement|domain/settlement)",
     "hand out, take back, count": r"\(forebay/worker/",
     "the rest": r".",
 }

@@ -56,9 +56,9 @@ class FunctionImporter:
 
     def poll(self) -> None:
         """Import the functions of parked jobs; log each missing one once."""
-        for held in self._app.client.read(lambda reader: reader.lanes()):
-            if held.queue == self._queue and held.lane.startswith(_TASK_LANE_PREFIX):
-                self._try_import(held.lane.removeprefix(_TASK_LANE_PREFIX), held.jobs)
+        for lane_count in self._app.client.read(lambda reader: reader.lanes()):
+            if lane_count.queue == self._queue and lane_count.lane.startswith(_TASK_LANE_PREFIX):
+                self._try_import(lane_count.lane.removeprefix(_TASK_LANE_PREFIX), lane_count.jobs)
 
     def _try_import(self, path: str, jobs: int) -> None:
         # Tried again each time: the module may still be half imported, by the program that created the queue.

@@ -298,10 +298,10 @@ class TaskService:
         if job is None:
             return _warn_if_lost(operation, task_id, has_lease=False)
         # The store compares: an attempt that does not run, or has another holder, is refused.
-        held = replace(job, attempt=attempt)
+        claimed = replace(job, attempt=attempt)
 
-        fallback = FallbackSettlements(lambda _: held, _roll)
-        settlements = [decide(held, outcome, _roll())]
+        fallback = FallbackSettlements(lambda _: claimed, _roll)
+        settlements = [decide(claimed, outcome, _roll())]
 
         def settle(store: Store) -> SettleAndClaimResult:
             return settle_and_claim_isolating(store, worker, settlements, fallback=fallback)
@@ -311,12 +311,12 @@ class TaskService:
         is_settled = job.id in (*answer.settled, *answer.repeated)
         substituted = fallback.substitute(settlements)
         self._consumer._count_settled(
-            select_newly_settled({Lease(held.id, attempt): held}, substituted, answer)
+            select_newly_settled({Lease(claimed.id, attempt): claimed}, substituted, answer)
         )
         if is_settled:
-            self._observers.on_settled((held, end, None) for end in substituted)
+            self._observers.on_settled((claimed, end, None) for end in substituted)
         else:
-            self._observers.on_lease_lost([held])
+            self._observers.on_lease_lost([claimed])
         return _warn_if_lost(operation, task_id, has_lease=is_settled)
 
     def close(self) -> None:
