@@ -163,7 +163,7 @@ def test_a_process_that_cannot_be_started_costs_the_others_nothing(crew: Crew) -
 def test_a_supervisor_loads_neither_the_parts_of_a_worker_nor_large_libraries(tmp_path: Path) -> None:
     """Thirty megabytes are promised, and OpenSSL alone would take three."""
     code = (
-        "import sys; from forebay.cli import main, settings; from forebay.cli.commands import worker; "
+        "import sys; from forebay.cli import main, settings; from forebay.cli.commands import run_worker; "
         "from forebay.worker.supervisor import supervisor; from forebay.stores.factory import open_engine; "
         "engine = open_engine(sys.argv[1]); store = engine.store(); store.close(); engine.reader().close(); "
         "print(*sys.modules)"
