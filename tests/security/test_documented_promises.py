@@ -14,10 +14,10 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.server import ServerSecurity
 from forebay.stores.factory import open_engine
-from tests.cli.calling import call
+from tests.cli.command_runner import call
 from tests.security.grants import Guarded, guarded
-from tests.service.serving import PATIENCE
-from tests.service.speaking import speaking
+from tests.service.live_protocols import speaking
+from tests.service.live_server import PATIENCE
 
 MAIL = QueueName("mail")
 HIDDEN = "4111-hidden"
