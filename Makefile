@@ -60,9 +60,9 @@ check: $(call ready,check) ## Change: format, lint, types, imports, requirement 
 	$(BIN)/python tools/requirements.py --check
 	$(BIN)/pytest tests/house tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
 
-# On three processes: many tests wait.
+# More processes than cores, because many tests wait: tests/conftest.py says how many.
 test: $(call ready,test) dashboard ## Change: the tests that tell whether a change is right
-	$(BIN)/pytest -n 3 --dist worksteal -m "not extended" tests $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not extended" tests $(ARGS)
 
 test-all: test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
 
@@ -92,12 +92,12 @@ dashboard: $(call ready,run) #: build the page of the dashboard, if its source h
 	@$(BIN)/python -m tools.dashboard
 
 test-stores: $(call ready,test) #: the store contract, the model test and what one engine alone can do
-	$(BIN)/pytest -n 3 --dist worksteal tests/stores $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal tests/stores $(ARGS)
 
 # Status 69: no browser can be installed here, or the packages of the page cannot be fetched, so there is nothing to
 # drive. Each other failure is a fault of our own.
 test-extended: $(call ready,extended) dashboard #: what test-all runs beyond test
-	$(BIN)/pytest -n 3 --dist worksteal -m extended tests $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m extended tests $(ARGS)
 	@$(BIN)/python tools/chromium.py > /dev/null && $(BIN)/python -m tools.dashboard --fetch; missing=$$?; \
 	case $$missing in \
 	0) $(MAKE) --no-print-directory test-browser ARGS= ;; \

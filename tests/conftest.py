@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
-from compileall import compile_dir
+from collections.abc import Generator, Hashable
+from functools import cache
+from importlib.util import cache_from_source
+from itertools import cycle, groupby
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from py_compile import compile as compile_file
 from typing import Final
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
 
 TESTS: Final = Path(__file__).parent
 # Every test of these folders and files is left to `make test-all`.
-EXTENDED: Final = {
+EXTENDED: Final = frozenset(
     TESTS / name for name in ("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging")
-}
+)
+# Tests of these folders and files start programs and wait for them, for leases and for restarts.
+WAITING: Final = frozenset(
+    TESTS / name for name in ("cli/dev", "docs", "end_to_end", "house", "importers", "integrations", "worker")
+)
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
 SERVERS: Final = ("postgres", "redis")
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
@@ -50,24 +60,102 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell has what it starts in the background ignore it, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
-        # Tests start hundreds of processes, and one that has to compile the package takes twice as long. By
-        # hash, so that what was compiled is never older than its source.
-        compile_dir(PACKAGE, quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+    # Tests start hundreds of processes, and one that has to compile the package takes twice as long.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not hasattr(config, "workerinput"):
+        _compile_package()
+    gc.disable()  # until all tests are collected: a million objects are made, and none is garbage
+
+
+def _compile_package() -> None:
+    """Compile each module that is not compiled yet, once and not in each process."""
+    for path in PACKAGE.rglob("*.py"):
+        if not Path(cache_from_source(str(path))).exists():
+            # By hash: a file that is changed twice in a second has the same time of change.
+            compile_file(str(path), invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Rewrite the asserts of this process's share of the files for all: else each process rewrites all."""
+    number, count = _share(session.config)
+    for path in sorted(TESTS.rglob("test_*.py"))[number::count] if count > 1 else ():
+        compiled = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(path, compiled) is None and rewrite.try_makedirs(compiled.parent):
+            source_hash, code = rewrite._rewrite_test(path, session.config)
+            rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, source_hash, compiled)
+
+
+def _share(config: pytest.Config) -> tuple[int, int]:
+    """Return the number of this process of the run, and how many there are."""
+    worker = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
+    return int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes `-n auto` starts. Half of the tests' time is waiting; each process takes
+    up to 1 GB with its servers."""
+    return min(2 * _cores() + 1, 9)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave those folders and files unread in `make test`: they import packages that it does not install."""
     if config.getoption("markexpr") != "not extended":
         return None
-    return True if EXTENDED.intersection((collection_path, *collection_path.parents)) else None
+    return True if _is_below(collection_path, EXTENDED) else None
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m` selects
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
     for item in items:
-        if EXTENDED.intersection((item.path, *item.path.parents)) or _runs_on_another_engine(item):
+        if _is_below(item.path, EXTENDED) or _runs_on_another_engine(item):
             item.add_marker(pytest.mark.extended)
+    yield  # `-m` selects
+    _, processes = _share(config)
+    if processes > 1:
+        items[:] = _spread(items, processes)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()  # collected tests stay to the end: no later collection looks at them
+    gc.enable()
+
+
+def _spread(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Put the tests that wait at the heads of all shares but one for each core.
+
+    xdist gives each process a share of equal size, and half of another's rest when it is done. So there is
+    always a process that has something to compute while others wait, and no long test begins at the end.
+    """
+    waiting = [item for item in items if _is_below(item.path, WAITING)]
+    others = [item for item in items if not _is_below(item.path, WAITING)]
+    shares: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    heads = cycle(shares[: max(processes - _cores(), 1)])
+    for _, unit in groupby(waiting, key=_unit):
+        next(heads).extend(unit)
+    for share in shares:
+        missing = max(len(items) // processes - len(share), 0)
+        share.extend(others[:missing])
+        del others[:missing]
+    return [item for share in shares for item in share] + others
+
+
+def _unit(item: pytest.Item) -> Hashable:
+    """Return the same value for tests that use one fixture of their file: they stay together."""
+    definitions = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
+    return item.path if any(one[-1].scope == "module" for one in definitions) else item
+
+
+@cache
+def _is_below(path: Path, folders: frozenset[Path]) -> bool:
+    return not folders.isdisjoint((path, *path.parents))
 
 
 def _runs_on_another_engine(item: pytest.Item) -> bool:
