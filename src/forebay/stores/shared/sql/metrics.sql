@@ -1,0 +1,20 @@
+-- name: metrics: rows of one resolution in a time range, up to the start at which there are `limit` of them.
+select starts_at, queue, worker, body
+from forebay.metrics
+where resolution_ms = :resolution_ms
+  and starts_at >= :since
+  and starts_at < :before
+  and starts_at <= coalesce(
+    (
+      select starts_at
+      from forebay.metrics
+      where resolution_ms = :resolution_ms and starts_at >= :since
+      order by starts_at
+      limit 1 offset :limit::bigint - 1
+    ),
+    :before
+  )
+order by starts_at, queue, worker;
+
+-- name: metrics_last: start of the latest row of one resolution.
+select max(starts_at) from forebay.metrics where resolution_ms = :resolution_ms;
