@@ -255,7 +255,7 @@ class Cut(NamedTuple):
 
 _COMMENT: Final = re.compile(r"--[^\n]*")
 _TEXT: Final = re.compile(r"'[^'\n]*'")
-_WORD: Final = re.compile(r"[a-z_]+|[(),;]")
+_WORD: Final = re.compile(r"(?<![:\w])[a-z_]+|[(),;]")
 _ENDS: Final = frozenset(
     {"where", "order", "limit", "offset", "for", "returning", "group", "union", "having", "on", "do", ";"}
 )

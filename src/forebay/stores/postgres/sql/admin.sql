@@ -14,22 +14,7 @@ with moved as (
   where id = %(id)s
   returning id, queue, seq, rank, age_capped, run_at, expires_at
 ),
-waiting as (
-  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
-  select queue, age_capped, rank, seq, id, expires_at
-  from moved
-  where %(state)s::text = 'pending' and %(lane)s::text is null
-),
-parked as (
-  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
-  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at
-  from moved
-  where %(state)s::text = 'pending' and %(lane)s::text is not null
-)
-insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
-select id, queue, run_at, seq, %(state)s::text, expires_at
-from moved
-where %(state)s::text <> 'pending';
+-- include: place_moved_job
 
 -- name: update_running: store new metadata of a job whose lease this transaction has locked.
 with marked as (
@@ -82,11 +67,7 @@ with ended_leases as (
 removed as (
   delete from forebay.jobs where id = any(array(select id from ended_leases)) returning *
 ),
-outbox as (
-  insert into forebay.dependency_outbox (job_id, event)
-  select id, 'dead' from removed where has_dependants
-  returning id
-)
+-- include: outbox_of_dead
 insert into forebay.dead (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
   ready_at, run_at, rank, age_capped, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors,
@@ -104,11 +85,7 @@ returning queue, unique_key, attempt, (select array_agg(id) from outbox);
 with removed as (
   delete from forebay.jobs where id = any(%(ids)b::text[]) returning *
 ),
-outbox as (
-  insert into forebay.dependency_outbox (job_id, event)
-  select id, 'dead' from removed where has_dependants
-  returning id
-)
+-- include: outbox_of_dead
 insert into forebay.dead (
   id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
   ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, errors,
@@ -138,20 +115,7 @@ with new as (
   )
   returning id, queue, seq, rank, age_capped, run_at, expires_at
 ),
-blocked_rows as (
-  insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
-  select id, queue, run_at, seq, %(unmet)s, expires_at from new where %(state)s::text = 'blocked'
-),
-waiting as (
-  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
-  select queue, age_capped, rank, seq, id, expires_at from new
-  where %(state)s::text = 'pending' and %(lane)s::text is null
-),
-parked as (
-  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
-  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at from new
-  where %(state)s::text = 'pending' and %(lane)s::text is not null
-)
+-- include: place_new_job
 insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
 select id, queue, run_at, seq, 'scheduled', expires_at from new where %(state)s::text = 'scheduled';
 
@@ -189,3 +153,26 @@ g as (
   delete from forebay.side_lanes where id = %(id)s
 )
 delete from forebay.delayed where id = %(id)s;
+
+-- fragment: place_new_job: narrow row of a job that is blocked or pending; `delayed` is left to the statement.
+blocked_rows as (
+  insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
+  select id, queue, run_at, seq, %(unmet)s, expires_at from new where %(state)s::text = 'blocked'
+),
+waiting as (
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+  select queue, age_capped, rank, seq, id, expires_at from new
+  where %(state)s::text = 'pending' and %(lane)s::text is null
+),
+parked as (
+  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
+  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at from new
+  where %(state)s::text = 'pending' and %(lane)s::text is not null
+)
+
+-- fragment: outbox_of_dead: outbox entries of dead jobs.
+outbox as (
+  insert into forebay.dependency_outbox (job_id, event)
+  select id, 'dead' from removed where has_dependants
+  returning id
+)

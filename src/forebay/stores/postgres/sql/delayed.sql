@@ -1,29 +1,11 @@
 -- name: promote: put due jobs into the main order of their queues.
 -- Cost: no join with the jobs, see `delayed_take_due`.
-with moved as (
-  update forebay.jobs j
-  set (rank, age_capped, rescore_at, updated_at) = (
-    select (%(ranks)b::bigint[])[p.i], (%(age_capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
-      greatest(%(now)s::bigint, j.run_at + 1) -- `promoted_at` in domain/settlement.py says why
-    from (select array_position(%(ids)b::text[], j.id) as i) as p
-  )
-  where j.id = any(%(ids)b::text[])
-  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
-)
+-- include: promoted_jobs
 insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
 select queue, age_capped, rank, seq, id, expires_at from moved;
 
 -- name: promote_fair: put due jobs into the lanes of their fairness keys.
-with moved as (
-  update forebay.jobs j
-  set (rank, age_capped, rescore_at, updated_at) = (
-    select (%(ranks)b::bigint[])[p.i], (%(age_capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
-      greatest(%(now)s::bigint, j.run_at + 1) -- `promoted_at` in domain/settlement.py says why
-    from (select array_position(%(ids)b::text[], j.id) as i) as p
-  )
-  where j.id = any(%(ids)b::text[])
-  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
-)
+-- include: promoted_jobs
 insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
 select id, queue, (%(lanes)b::text[])[array_position(%(ids)b::text[], id)], age_capped, rank, seq, expires_at from moved;
 
@@ -211,3 +193,15 @@ lanes_removed as (
   delete from forebay.side_lanes where ctid = any(array(select ctid from chosen where location = 'g'))
 )
 select id, state from chosen order by expires_at, seq;
+
+-- fragment: promoted_jobs: give jobs that are due their ranks.
+with moved as (
+  update forebay.jobs j
+  set (rank, age_capped, rescore_at, updated_at) = (
+    select (%(ranks)b::bigint[])[p.i], (%(age_capped)b::boolean[])[p.i], (%(rescores)b::bigint[])[p.i],
+      greatest(%(now)s::bigint, j.run_at + 1) -- `promoted_at` in domain/settlement.py says why
+    from (select array_position(%(ids)b::text[], j.id) as i) as p
+  )
+  where j.id = any(%(ids)b::text[])
+  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
+)

@@ -167,17 +167,7 @@ counts as materialized (
   from (select child_id, count(*) as edges from met group by child_id) as c
 ),
 locked as materialized (
-  select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
-    b.seq <= coalesce((select scan_position from forebay.maintenance where name = %(scan)s), 0) as is_scanned, j.options
-  from forebay.blocked b
-  cross join lateral (
-    select priority, failures, deadline_at, created_at, options,
-      -- A job without a delay has no time to wait for: see `due_on_release`.
-      case when run_at > greatest(created_at, updated_at) then run_at else 0 end as run_at
-    from forebay.jobs
-    where id = b.id
-    offset 0
-  ) as j
+  -- include: blocked_columns
   where b.id = any((select child_ids from counts)::text[])
   order by b.id
   for update of b
@@ -208,17 +198,7 @@ left join groups a on true;
 -- Locks: blocked rows, by id.
 -- Cost: no join with `jobs`, see `delayed_take_due`.
 with locked as materialized (
-  select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
-    b.seq <= coalesce((select scan_position from forebay.maintenance where name = %(scan)s), 0) as is_scanned, j.options
-  from forebay.blocked b
-  cross join lateral (
-    select priority, failures, deadline_at, created_at, options,
-      -- A job without a delay has no time to wait for: see `due_on_release`.
-      case when run_at > greatest(created_at, updated_at) then run_at else 0 end as run_at
-    from forebay.jobs
-    where id = b.id
-    offset 0
-  ) as j
+  -- include: blocked_columns
   where b.id = any(%(ids)b::text[])
   order by b.id
   for update of b
@@ -411,19 +391,10 @@ counts as materialized (
     group by child_id
   ) as f
 ),
-locked as materialized (
-  select id, unmet
-  from forebay.blocked
-  where id = any((select child_ids from counts)::text[])
-  order by id
+-- include: lock_blocked_children
   for update
 ),
-still_blocked as materialized (
-  select array_agg(h.id order by h.id) as ids, array_agg(h.unmet order by h.id) as unmet
-  from locked h
-  cross join counts c
-  where h.unmet > c.met[width_bucket(h.id, c.child_ids)]
-),
+-- include: still_blocked
 resolved as materialized (
   select s.id, s.child_ids
   from children_of_entry s
@@ -499,19 +470,10 @@ counts as materialized (
     group by child_id
   ) as f
 ),
-locked as materialized (
-  select id, unmet
-  from forebay.blocked
-  where id = any((select child_ids from counts)::text[])
-  order by id
+-- include: lock_blocked_children
   for update skip locked
 ),
-still_blocked as materialized (
-  select array_agg(h.id order by h.id) as ids, array_agg(h.unmet order by h.id) as unmet
-  from locked h
-  cross join counts c
-  where h.unmet > c.met[width_bucket(h.id, c.child_ids)]
-),
+-- include: still_blocked
 -- Mostly none: parents with a child that does not stay blocked, or of which that is not known.
 left_over as materialized (
   select h.ids || array(select parent_id from found where child_id = any(o.child_ids)) as ids
@@ -555,3 +517,32 @@ select coalesce(cardinality((select ids from parents)), 0), l.ids,
     and (select count(*) from forebay.blocked where id = any((select child_ids from counts)::text[]))
       > (select count(*) from locked)
 from (select array_agg(id) as ids from outbox) as l;
+
+-- fragment: lock_blocked_children: lock the blocked rows of the counted children by id; the statement says how it
+-- waits.
+locked as materialized (
+  select id, unmet
+  from forebay.blocked
+  where id = any((select child_ids from counts)::text[])
+  order by id
+
+-- fragment: still_blocked: children that wait for other parents too.
+still_blocked as materialized (
+  select array_agg(h.id order by h.id) as ids, array_agg(h.unmet order by h.id) as unmet
+  from locked h
+  cross join counts c
+  where h.unmet > c.met[width_bucket(h.id, c.child_ids)]
+),
+
+-- fragment: blocked_columns: blocked rows, with the columns that a release needs.
+select b.id, b.unmet, b.queue, j.priority, j.failures, j.deadline_at, j.run_at, j.created_at,
+  b.seq <= coalesce((select scan_position from forebay.maintenance where name = %(scan)s), 0) as is_scanned, j.options
+from forebay.blocked b
+cross join lateral (
+  select priority, failures, deadline_at, created_at, options,
+    -- A job without a delay has no time to wait for: see `due_on_release`.
+    case when run_at > greatest(created_at, updated_at) then run_at else 0 end as run_at
+  from forebay.jobs
+  where id = b.id
+  offset 0
+) as j

@@ -106,11 +106,7 @@ from queue;
 
 -- name: insert_identical: what `insert_one` does, for jobs that differ only in id, options and payload.
 -- Guarantees: the order of the arrays is the order of the seqs.
-with queue as (
-  select forebay.now_ms() as now
-  from forebay.queues
-  where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
-),
+-- include: expected_queue
 new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, expires_at, payload
@@ -121,11 +117,7 @@ new as (
     unnest(%(ids)s::text[], %(options)s::text[], %(payloads)s::bytea[]) as n (id, options, payload)
   returning id, seq, rank
 ),
-waiting as (
-  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
-  select %(queue)s, false, rank, seq, id, %(expires_at)s
-  from new
-),
+-- include: insert_into_ready
 counted as (
   insert into forebay.queue_count_deltas (queue, state, jobs)
   select %(queue)s, 'pending', count(*)
@@ -139,12 +131,7 @@ from counted;
 -- name: insert_one: insert a job that is ready now, if its queue is open and has the settings that the caller knows.
 -- Guarantees: one statement that waits for no lock, so it needs no transaction around it. No row means that nothing was
 -- written, since the queue has changed.
-with queue as (
-  -- The clock is volatile, so this is computed once, and all columns agree about the time.
-  select forebay.now_ms() as now
-  from forebay.queues
-  where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
-),
+-- include: expected_queue
 new as (
   insert into forebay.jobs (
     id, seq, queue, task, priority, options, created_at, updated_at, ready_at, run_at, rank, expires_at, payload
@@ -155,11 +142,7 @@ new as (
   from queue
   returning id, seq, rank
 ),
-waiting as (
-  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
-  select %(queue)s, false, rank, seq, id, %(expires_at)s
-  from new
-),
+-- include: insert_into_ready
 counted as (
   insert into forebay.queue_count_deltas (queue, state, jobs)
   select %(queue)s, 'pending', 1
@@ -231,16 +214,7 @@ union all
 select null, null, null, null
 where %(probes)s::boolean
   and not case
-    when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
-      then pg_advisory_unlock(hashtextextended('forebay.many', 0))
-    -- Another probe holds it for a moment, and only in this mode.
-    else not exists (
-      select 1
-      from pg_locks l
-      where l.locktype = 'advisory' and l.mode = 'ShareLock' and l.objsubid = 1
-        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('forebay.many', 0)
-    )
-  end;
+    -- include: no_caller_holds_many
 
 -- name: keys_free: release unique keys, but only those that name these very jobs.
 -- Locks: in the order given, which is the same for every transaction.
@@ -320,3 +294,31 @@ on conflict (queue, kind, key) do update
 set job_id = excluded.job_id, held_until = excluded.held_until
 where k.held_until <= %(now)s
 returning queue, kind, key;
+
+-- fragment: expected_queue: the queue, if it accepts jobs and has the settings that the caller has cached.
+with queue as (
+  -- The clock is volatile, so this is computed once, and all columns agree about the time.
+  select forebay.now_ms() as now
+  from forebay.queues
+  where name = %(queue)s::text and state in ('active', 'paused') and settings = %(settings)s::text
+),
+
+-- fragment: insert_into_ready: narrow rows of the new jobs.
+waiting as (
+  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
+  select %(queue)s, false, rank, seq, id, %(expires_at)s
+  from new
+),
+
+-- fragment: no_caller_holds_many: whether no caller transaction holds the lock that stands for more keys or ids than it
+-- has locks for.
+  when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
+    then pg_advisory_unlock(hashtextextended('forebay.many', 0))
+  -- Another probe holds it for a moment, and only in this mode.
+  else not exists (
+    select 1
+    from pg_locks l
+    where l.locktype = 'advisory' and l.mode = 'ShareLock' and l.objsubid = 1
+      and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('forebay.many', 0)
+  )
+end;

@@ -1,28 +1,10 @@
 -- name: import_dead: store a dead job of another store. Its id is reserved (`import_reserve_ids`).
 insert into forebay.dead (
-  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
-  run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,
-  reason, payload, result
-)
-values (
-  %(id)s, %(seq)s, %(queue)s, %(task)s, %(state)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s,
-  %(crashes)s, %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(age_capped)s, %(worker)s,
-  %(started_at)s, %(deadline_at)s, %(expires_at)s, %(unique_key)s, %(cancel_reason)s, %(errors)s, %(finished_at)s,
-  %(reason)s, %(payload)s, %(result)s
-);
+  -- include: imported_final_row
 
 -- name: import_finished: store a finished job of another store. Its id is reserved (`import_reserve_ids`).
 insert into forebay.finished (
-  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
-  run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,
-  reason, payload, result
-)
-values (
-  %(id)s, %(seq)s, %(queue)s, %(task)s, %(state)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s,
-  %(crashes)s, %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(age_capped)s, %(worker)s,
-  %(started_at)s, %(deadline_at)s, %(expires_at)s, %(unique_key)s, %(cancel_reason)s, %(errors)s, %(finished_at)s,
-  %(reason)s, %(payload)s, %(result)s
-);
+  -- include: imported_final_row
 
 -- name: import_live: store a waiting job of another store. Its id is reserved (`import_reserve_ids`).
 with new as (
@@ -40,20 +22,7 @@ with new as (
   )
   returning id, queue, seq, rank, age_capped, run_at, expires_at
 ),
-blocked_rows as (
-  insert into forebay.blocked (id, queue, run_at, seq, unmet, expires_at)
-  select id, queue, run_at, seq, %(unmet)s, expires_at from new where %(state)s::text = 'blocked'
-),
-waiting as (
-  insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
-  select queue, age_capped, rank, seq, id, expires_at from new
-  where %(state)s::text = 'pending' and %(lane)s::text is null
-),
-parked as (
-  insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
-  select id, queue, %(lane)s::text, age_capped, rank, seq, expires_at from new
-  where %(state)s::text = 'pending' and %(lane)s::text is not null
-)
+-- include: place_new_job
 insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
 select id, queue, run_at, seq, %(state)s::text, expires_at from new
 where %(state)s::text = 'scheduled' or %(state)s::text = 'retrying';
@@ -71,3 +40,15 @@ from unnest(%(ids)b::text[], %(seqs)b::bigint[]) as n (id, seq)
 order by n.id
 on conflict (id) do nothing
 returning id;
+
+-- fragment: imported_final_row: columns and values of an imported job that has ended.
+  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at, ready_at,
+  run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason, errors, finished_at,
+  reason, payload, result
+)
+values (
+  %(id)s, %(seq)s, %(queue)s, %(task)s, %(state)s, %(priority)s, %(options)s, %(attempt)s, %(failures)s,
+  %(crashes)s, %(created_at)s, %(updated_at)s, %(ready_at)s, %(run_at)s, %(rank)s, %(age_capped)s, %(worker)s,
+  %(started_at)s, %(deadline_at)s, %(expires_at)s, %(unique_key)s, %(cancel_reason)s, %(errors)s, %(finished_at)s,
+  %(reason)s, %(payload)s, %(result)s
+);

@@ -39,16 +39,7 @@ where not case when pg_try_advisory_lock_shared(n.lock_id) then pg_advisory_unlo
 union all
 select null, null
 where not case
-    when pg_try_advisory_lock(hashtextextended('forebay.many', 0))
-      then pg_advisory_unlock(hashtextextended('forebay.many', 0))
-    -- Another probe holds it for a moment, and only in this mode.
-    else not exists (
-      select 1
-      from pg_locks l
-      where l.locktype = 'advisory' and l.mode = 'ShareLock' and l.objsubid = 1
-        and (l.classid::bigint << 32 | l.objid::bigint) = hashtextextended('forebay.many', 0)
-    )
-  end;
+    -- include: no_caller_holds_many
 
 -- name: peek: the next jobs that a claim would take, in order, without locks.
 with first as materialized (

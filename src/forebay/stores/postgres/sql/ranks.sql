@@ -25,14 +25,7 @@ locked as materialized (
 removed as (
   delete from forebay.ready where ctid = any(array(select ctid from locked)) returning id
 ),
-moved as (
-  update forebay.jobs j
-  set (rank, age_capped, rescore_at) = (
-    select (%(ranks)b::bigint[])[n.i], (%(age_capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
-    from (select array_position(%(ids)b::text[], j.id) as i) as n
-  )
-  where j.id = any(array(select id from removed))
-  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
+-- include: rescored_jobs
 )
 insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
 select queue, age_capped, rank, seq, id, expires_at from moved;
@@ -72,14 +65,7 @@ with locked as materialized (
 removed as (
   delete from forebay.side_lanes where ctid = any(array(select ctid from locked)) returning id, lane
 ),
-moved as (
-  update forebay.jobs j
-  set (rank, age_capped, rescore_at) = (
-    select (%(ranks)b::bigint[])[n.i], (%(age_capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
-    from (select array_position(%(ids)b::text[], j.id) as i) as n
-  )
-  where j.id = any(array(select id from removed))
-  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at
+-- include: rescored_jobs
 )
 insert into forebay.side_lanes (id, queue, lane, age_capped, rank, seq, expires_at)
 select m.id, m.queue, g.lane, m.age_capped, m.rank, m.seq, m.expires_at
@@ -114,3 +100,13 @@ limit %(limit)s;
 select
   (select rank from forebay.ready where queue = %(queue)s and age_capped = false order by rank limit 1),
   (select rank from forebay.ready where queue = %(queue)s and age_capped = false order by rank desc limit 1);
+
+-- fragment: rescored_jobs: give the jobs of removed narrow rows their new ranks.
+moved as (
+  update forebay.jobs j
+  set (rank, age_capped, rescore_at) = (
+    select (%(ranks)b::bigint[])[n.i], (%(age_capped)b::boolean[])[n.i], (%(rescores)b::bigint[])[n.i]
+    from (select array_position(%(ids)b::text[], j.id) as i) as n
+  )
+  where j.id = any(array(select id from removed))
+  returning j.queue, j.age_capped, j.rank, j.seq, j.id, j.expires_at

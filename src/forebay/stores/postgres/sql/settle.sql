@@ -75,61 +75,15 @@ select id, state from forebay.finished where id = any(%(ids)b::text[]) and state
 
 -- name: finish: move a running job that was cancelled, or that completed in a batch of other outcomes, to `finished`.
 -- Guarantees: only while the lease is held (attempt, worker).
-with ended_leases as (
-  delete from forebay.leases
-  where id = %(job_id)s and attempt = %(attempt)s and worker = %(worker)s
-  returning id, attempt, worker, started_at, cancel_reason
-),
-removed as (
-  delete from forebay.jobs where id = any(array(select id from ended_leases)) returning *
-),
-outbox as (
-  insert into forebay.dependency_outbox (job_id, event)
-  select id, %(state)s::text from removed where has_dependants
-  returning id
-)
+-- include: end_attempt
 insert into forebay.finished (
-  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
-  errors, finished_at, reason, payload, result
-)
-select
-  g.id, g.seq, g.queue, g.task, %(state)s::text, g.priority, g.options, h.attempt, %(failures)s, %(crashes)s,
-  g.created_at, %(now)s, g.ready_at, g.run_at, g.rank, g.age_capped, h.worker, h.started_at, g.deadline_at,
-  g.expires_at, g.unique_key, h.cancel_reason, coalesce(%(errors)s::text, g.errors), %(now)s, %(reason)s::text,
-  g.payload, %(result)s::bytea
-from removed g
-cross join ended_leases h
-returning queue, unique_key, (select array_agg(id) from outbox);
+  -- include: final_row
 
 -- name: mark_dead: move a running job that is not tried again to the dead letters.
 -- Guarantees: only while the lease is held (attempt, worker).
-with ended_leases as (
-  delete from forebay.leases
-  where id = %(job_id)s and attempt = %(attempt)s and worker = %(worker)s
-  returning id, attempt, worker, started_at, cancel_reason
-),
-removed as (
-  delete from forebay.jobs where id = any(array(select id from ended_leases)) returning *
-),
-outbox as (
-  insert into forebay.dependency_outbox (job_id, event)
-  select id, %(state)s::text from removed where has_dependants
-  returning id
-)
+-- include: end_attempt
 insert into forebay.dead (
-  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
-  errors, finished_at, reason, payload, result
-)
-select
-  g.id, g.seq, g.queue, g.task, %(state)s::text, g.priority, g.options, h.attempt, %(failures)s, %(crashes)s,
-  g.created_at, %(now)s, g.ready_at, g.run_at, g.rank, g.age_capped, h.worker, h.started_at, g.deadline_at,
-  g.expires_at, g.unique_key, h.cancel_reason, coalesce(%(errors)s::text, g.errors), %(now)s, %(reason)s::text,
-  g.payload, %(result)s::bytea
-from removed g
-cross join ended_leases h
-returning queue, unique_key, (select array_agg(id) from outbox);
+  -- include: final_row
 
 -- name: return_to_queue: make a running job wait again: returned, snoozed, or to be retried.
 -- Guarantees: only while the lease is held (attempt, worker). `ready_at` stays. The worker stays on the row, so that
@@ -157,6 +111,43 @@ moved as (
   where j.id = %(job_id)s
   returning j.id, j.queue, j.seq, j.rank, j.age_capped, j.run_at, j.expires_at
 ),
+-- include: place_moved_job
+
+-- name: now_completing: what `now` does, in a caller transaction that completes a job. It takes the advisory lock of
+-- the job until that ends. So other transactions see it (`ids_busy`, `parents_lock`) and need not wait.
+select set_config('forebay_tx.now', forebay.now_ms()::text, true)::bigint,
+  pg_try_advisory_xact_lock(hashtextextended('forebay.jobs ' || %(id)s::text, 0));
+
+-- fragment: end_attempt: delete a lease and its job, under the whole token, and give its end to the outbox.
+with ended_leases as (
+  delete from forebay.leases
+  where id = %(job_id)s and attempt = %(attempt)s and worker = %(worker)s
+  returning id, attempt, worker, started_at, cancel_reason
+),
+removed as (
+  delete from forebay.jobs where id = any(array(select id from ended_leases)) returning *
+),
+outbox as (
+  insert into forebay.dependency_outbox (job_id, event)
+  select id, %(state)s::text from removed where has_dependants
+  returning id
+)
+
+-- fragment: final_row: the ended job as a row of `finished` or `dead`; returns its queue, unique key and outbox entry.
+  id, seq, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, finished_at, reason, payload, result
+)
+select
+  g.id, g.seq, g.queue, g.task, %(state)s::text, g.priority, g.options, h.attempt, %(failures)s, %(crashes)s,
+  g.created_at, %(now)s, g.ready_at, g.run_at, g.rank, g.age_capped, h.worker, h.started_at, g.deadline_at,
+  g.expires_at, g.unique_key, h.cancel_reason, coalesce(%(errors)s::text, g.errors), %(now)s, %(reason)s::text,
+  g.payload, %(result)s::bytea
+from removed g
+cross join ended_leases h
+returning queue, unique_key, (select array_agg(id) from outbox);
+
+-- fragment: place_moved_job: narrow row of a job that is pending; `delayed` has the others.
 waiting as (
   insert into forebay.ready (queue, age_capped, rank, seq, id, expires_at)
   select queue, age_capped, rank, seq, id, expires_at
@@ -173,8 +164,3 @@ insert into forebay.delayed (id, queue, run_at, seq, state, expires_at)
 select id, queue, run_at, seq, %(state)s::text, expires_at
 from moved
 where %(state)s::text <> 'pending';
-
--- name: now_completing: what `now` does, in a caller transaction that completes a job. It takes the advisory lock of
--- the job until that ends. So other transactions see it (`ids_busy`, `parents_lock`) and need not wait.
-select set_config('forebay_tx.now', forebay.now_ms()::text, true)::bigint,
-  pg_try_advisory_xact_lock(hashtextextended('forebay.jobs ' || %(id)s::text, 0));

@@ -18,3 +18,14 @@ order by starts_at, queue, worker;
 
 -- name: metrics_last: start of the latest row of one resolution.
 select max(starts_at) from forebay.metrics where resolution_ms = :resolution_ms;
+
+-- name: throughput: count the last `limit` completed jobs of a queue since a time, with the first time among them.
+-- Index: finished_queue (queue, finished_at, seq).
+select count(*), min(finished_at)
+from (
+  select finished_at
+  from forebay.finished
+  where queue = :queue and finished_at > :since and state = 'completed'
+  order by finished_at desc
+  limit :limit
+) as p;

@@ -57,17 +57,3 @@ where instr(:locations, location) > 0
   and seq < coalesce(:after, 9223372036854775807)
 order by seq desc
 limit 1 offset :rows;
-
--- name: throughput: number of jobs of a queue completed since :since, at most the last :limit, and when the first
--- of these was.
--- Index: forebay_finished_queue (queue, finished_at).
-select count(*), min(finished_at)
-from (
-  select finished_at
-  from forebay_finished
-  where queue = :queue
-    and finished_at > :since
-    and state = 'completed'
-  order by finished_at desc
-  limit :limit
-);

@@ -48,20 +48,11 @@ where seq = :seq;
 -- Guarantees: only while the lease is held (state, attempt, worker); `finish_remove` follows in the same
 -- transaction.
 insert into forebay_finished (
-  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
-  errors, finished_at, reason, payload, result
-)
-select
+  -- include: final_row
   seq, id, has_custom_id, queue, task, :state, priority, options, attempt, :failures, :crashes, created_at, :now,
   ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
   errors, :now, :reason, payload, :result
-from forebay_jobs
-where seq = :seq
-  and id = :job_id
-  and attempt = :attempt
-  and worker = :worker
-  and state = 'running';
+-- include: attempt_by_token
 
 -- name: finish_remove: remove a job from the live ones that was just copied to the finished or the dead ones.
 -- Guarantees: the same guard as the copy; the transaction holds the write lock in between.
@@ -76,20 +67,11 @@ returning queue, unique_key;
 -- name: mark_dead: copy a running job that is not tried again to the dead letters.
 -- Guarantees: only while the lease is held (state, attempt, worker).
 insert into forebay_dead (
-  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
-  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
-  errors, finished_at, reason, payload, result
-)
-select
+  -- include: final_row
   seq, id, has_custom_id, queue, task, 'dead', priority, options, attempt, :failures, :crashes, created_at, :now,
   ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
   errors, :now, :reason, payload, :result
-from forebay_jobs
-where seq = :seq
-  and id = :job_id
-  and attempt = :attempt
-  and worker = :worker
-  and state = 'running';
+-- include: attempt_by_token
 
 -- name: return_to_queue: put a running job back to waiting: handed back, snoozed, or to be retried.
 -- Guarantees: only while the lease is held (state, attempt, worker). `ready_at` is kept. The worker stays on
@@ -114,6 +96,21 @@ where seq = :seq
 -- name: errors_save: store the last ten errors of a job whose lease is held.
 update forebay_jobs
 set errors = :errors
+where seq = :seq
+  and id = :job_id
+  and attempt = :attempt
+  and worker = :worker
+  and state = 'running';
+
+-- fragment: final_row: columns of `finished` and `dead`.
+  seq, id, has_custom_id, queue, task, state, priority, options, attempt, failures, crashes, created_at, updated_at,
+  ready_at, run_at, rank, age_capped, worker, started_at, deadline_at, expires_at, unique_key, cancel_reason,
+  errors, finished_at, reason, payload, result
+)
+select
+
+-- fragment: attempt_by_token: the running attempt under its whole token.
+from forebay_jobs
 where seq = :seq
   and id = :job_id
   and attempt = :attempt
