@@ -25,9 +25,9 @@ from typing import Final, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.mutate import PLUGIN_NAME, SOURCE, Cut, Mutant, Workshop, copied
+from tools.mutate import PLUGIN_NAME, Cut, Mutant, Workshop, copied
+from tools.statements import DIALECTS, SOURCE, STORES, read_source, statement_paths
 
-STORES: Final = Path("forebay/stores")
 ENGINES: Final = ("memory", "sqlite", "postgresql", "redis")
 # What is run on a mutant, those that are likely to catch it first.
 CONTRACT: Final = tuple(
@@ -143,15 +143,15 @@ def mutants() -> list[Mutant]:
 
 
 def _of(guard: Guard) -> Iterator[Mutant]:
-    for file in sorted((SOURCE / STORES).glob(guard.files)):
-        text = file.read_text(encoding="utf-8")
+    for path in _matching(guard.files):
+        text = read_source(path)
         for nth, found in enumerate(re.finditer(rf"(?<![\w.]){re.escape(guard.look)}", text), start=1):
             cut = Cut(found.start(), found.end(), guard.instead)
             yield Mutant(
-                where=f"{guard.engine}: {file.relative_to(SOURCE / STORES)}",
+                where=f"{guard.engine}: {path.relative_to(STORES)}",
                 removed=guard.look.strip(),
                 nth=nth,
-                path=file.relative_to(SOURCE),
+                path=path,
                 **cut._asdict(),
             )
 
@@ -166,13 +166,21 @@ def forgotten() -> list[str]:
 
 def _files() -> Iterator[Path]:
     for pattern in dict.fromkeys(guard.files for guard in GUARDS):
-        yield from (file.relative_to(SOURCE) for file in sorted((SOURCE / STORES).glob(pattern)))
+        yield from _matching(pattern)
+
+
+def _matching(pattern: str) -> list[Path]:
+    """Return the files that match, or the statements with their fragments."""
+    engine, _, rest = pattern.partition("/")
+    if engine in DIALECTS and rest == "sql/*.sql":
+        return list(statement_paths(engine))
+    return [file.relative_to(SOURCE) for file in sorted((SOURCE / STORES).glob(pattern))]
 
 
 def _forgotten_in(path: Path, removed: Sequence[Mutant]) -> Iterator[str]:
     compares = _COMPARES_IN_SQL if path.suffix == ".sql" else _COMPARES
     at = 0
-    for line in (SOURCE / path).read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in read_source(path).splitlines(keepends=True):
         is_removed = any(at <= mutant.start < at + len(line) for mutant in removed)
         if compares.search(line) and not (_COMMENT.match(line) or is_removed or line.strip() in NO_FENCE):
             yield f"{path}: {line.strip()}"

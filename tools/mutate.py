@@ -1,16 +1,18 @@
-"""Remove each guard of the SQLite engine in turn, and see the contract suite fail.
+"""Remove each guard of the SQL engines in turn, and see the contract suite fail.
 
-    python tools/mutate.py                 every mutant, a table and a summary; fails if one survives
-    python tools/mutate.py --only claim    those of statements and functions with this in their name
-    python tools/mutate.py --list          what would be removed, without running anything
-    python tools/mutate.py --json          the results for programs
-    python tools/mutate.py --equivalents   what is listed as equivalent; fails if one is caught after all
+    python tools/mutate.py                     every mutant, a table and a summary; fails if one survives
+    python tools/mutate.py --engine postgres   those of one engine
+    python tools/mutate.py --only claim        those of statements and functions with this in their name
+    python tools/mutate.py --list              what would be removed, without running anything
+    python tools/mutate.py --json              the results for programs
+    python tools/mutate.py --equivalents       what is listed as equivalent; fails if one is caught after all
 
 It removes, one at a time: each condition of each statement that writes or that a write relies on, each
 assignment of its SET list, and each call or stored value of the functions that settle, insert, sweep and
-update. A mutant is made in a copy of the package in a temporary folder, never in the tree. It is caught when
-a test of `tests/stores/contract` fails on it, or of the two files about this engine alone (single statements,
-and the death of a worker), or when the tests do not end in time.
+update. Statements are taken with their fragments: a mutant lacks a condition in one of those that include
+it. A mutant is made in a copy of the package in a temporary folder, never in the tree. It is caught when a
+test of `tests/stores/contract` fails on it, or of the files about this engine alone, or when the tests do not
+end in time.
 """
 
 from __future__ import annotations
@@ -35,28 +37,40 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Final, Literal, NamedTuple
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.statements import SOURCE, STORES, read_source, replace_source, statement_paths
+
 ROOT: Final = Path(__file__).resolve().parent.parent
-SOURCE: Final = ROOT / "src"
-ENGINE: Final = Path("forebay/stores/sqlite")
+ENGINES: Final = ("sqlite", "postgres")
 SUITE: Final = Path("tests/stores/contract")
-# A worker that dies is seen by this engine only, so what is done about its leases is shown there.
-DEATHS: Final = Path("tests/stores/test_sqlite_liveness.py")
-# Each guarded statement by itself.
-STATEMENTS: Final = Path("tests/stores/test_sqlite_guards.py")
-TIME_LIMIT_SECONDS: Final = 180.0
+# Tests of one engine: each guarded statement by itself, and abilities that only this engine has. Only on
+# SQLite a store sees that a worker dies, so the tests of its leases then are of that engine.
+OWN: Final = {
+    "sqlite": ("sqlite_guards", "sqlite_liveness"),
+    "postgres": (
+        "postgres_guards", "postgres_edges", "postgres_exchange", "postgres_plain", "postgres_claims",
+        "postgres_meeting", "postgres_inserts",
+    ),
+}  # fmt: skip
+# Names of tests; a pooler before the same server shows nothing more about a statement.
+SELECTED: Final = {"sqlite": "sqlite", "postgres": "postgres and not pooled"}
+TIME_LIMIT_SECONDS: Final = {"sqlite": 180.0, "postgres": 900.0}
 
 MODULES: Final = (
-    "settle_and_claim", "claim", "settle", "insert", "leases", "maintenance", "admin", "transaction",
-    "progress", "commands",
+    "settle_and_claim", "settle_and_claim_fast", "claim", "settle", "insert", "insert_fast", "leases",
+    "maintenance", "admin", "transaction", "progress", "commands",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
     {
         "archive", "audit", "audit_chain", "audit_rest", "check_counts", "check_indexes",
-        "check_jobs", "check_keys", "command", "commands_pending", "counts", "events",
-        "failed_attempts", "lane_counts", "peek", "position_ahead", "progress", "rank_span",
-        "schema_add", "schema_create", "schema_exists", "schema_number", "search", "search_window",
-        "throughput", "workers",
+        "check_jobs", "check_keys", "check_planning", "command", "commands_pending", "counts", "events",
+        "failed_attempts", "index_entries_read", "lane_counts", "peek", "position_ahead", "progress",
+        "rank_span", "schema_add", "schema_create", "schema_exists", "schema_number", "search",
+        "search_hashes", "search_moment", "search_planning", "search_reached", "search_window",
+        "server_usage", "throughput", "workers",
     }
 )  # fmt: skip
 # Hints that wake sleepers: losing one costs delay and never a job, and the contract suite sleeps nowhere.
@@ -98,6 +112,7 @@ class Equivalent(NamedTuple):
     where: tuple[str, ...]
     removed: tuple[str, ...]
     why: str
+    engine: str = "sqlite"
 
 
 EQUIVALENTS: Final = (
@@ -205,6 +220,10 @@ class Mutant:
     instead: str
 
     @property
+    def engine(self) -> str:
+        return self.path.parts[2]
+
+    @property
     def label(self) -> str:
         return self.removed + (f" ({self.nth})" if self.nth > 1 else "")
 
@@ -235,38 +254,59 @@ class Cut(NamedTuple):
 # ------------------------------------------------------------------ what to remove from a statement
 
 _COMMENT: Final = re.compile(r"--[^\n]*")
-_WORD: Final = re.compile(r"[a-z_]+|[(),;]")
-_CLAUSES: Final = frozenset({"where", "set"})
-_ENDS: Final = frozenset({"where", "order", "limit", "returning", "group", "union", "having", "on", ";"})
+_TEXT: Final = re.compile(r"'[^'\n]*'")
+_WORD: Final = re.compile(r"(?<![:\w])[a-z_]+|[(),;]")
+_ENDS: Final = frozenset(
+    {"where", "order", "limit", "offset", "for", "returning", "group", "union", "having", "on", "do", ";"}
+)
+_TARGET: Final = re.compile(r"(?:insert into|(?<!do )update) (\S+)(?: as)?(?: (?!set\b)(\w+))?")
 
 
 def conditions(statement: str) -> Iterator[Cut]:
     """Each condition of each `where`, also of inner ones; it becomes `true`."""
     for start, end in _clauses(statement, "where"):
         for left, right in _split(statement, start, end, "and"):
-            yield Cut(left, right, "true")
+            yield Cut(left, right, _always(statement[left:right]))
 
 
 def assignments(statement: str) -> Iterator[Cut]:
     """Each assignment of each `set`; the column keeps its value."""
     for start, end in _clauses(statement, "set"):
+        *_, target = _TARGET.finditer(_bare(statement), 0, start)
         for left, right in _split(statement, start, end, ","):
             column = statement[left:right].split("=", 1)[0].strip()
-            yield Cut(left, right, f"{column} = {column}")
+            yield Cut(left, right, f"{column} = {_kept(column, target)}")
+
+
+def _always(condition: str) -> str:
+    # PostgreSQL has a type for a parameter only where it is used with one, so the use stays.
+    return f"(true or ({condition}))" if "%(" in condition else "true"
+
+
+def _kept(column: str, target: re.Match[str]) -> str:
+    """Return the old value; a column of PostgreSQL is qualified, since a source may have the same one."""
+    if not target[1].startswith("forebay."):
+        return column
+    table = target[2] or target[1].removeprefix("forebay.")
+    return re.sub(r"\w+", lambda name: f"{table}.{name[0]}", column)
 
 
 def _clauses(statement: str, kind: str) -> Iterator[tuple[int, int]]:
     words = list(_WORD.finditer(_bare(statement)))
+    ends = _ENDS | {"from"} if kind == "set" else _ENDS
     for number, word in enumerate(words):
         if word[0] == kind:
-            yield word.end(), _end_of_clause(words[number + 1 :], len(statement))
+            end = _end_of_clause(words[number + 1 :], len(statement), ends)
+            # Before `do`, a `where` names the partial unique index of `on conflict`: no guard.
+            if not statement.startswith("do ", end):
+                yield word.end(), end
 
 
-def _end_of_clause(words: Sequence[re.Match[str]], default: int) -> int:
+def _end_of_clause(words: Sequence[re.Match[str]], default: int, ends: frozenset[str]) -> int:
     depth = 0
     for word in words:
         depth += (word[0] == "(") - (word[0] == ")")
-        if depth < 0 or (depth == 0 and word[0] in _ENDS):
+        if depth < 0 or (depth == 0 and word[0] in ends):
             return word.start()
     return default
 
@@ -288,8 +328,9 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _bare(statement: str) -> str:
-    """The statement with blanks for its comments, so that every place in it stays where it is."""
-    return _COMMENT.sub(lambda found: " " * len(found[0]), statement)
+    """The statement with blanks for its comments and quotes for its strings, so that every place stays."""
+    text = _COMMENT.sub(lambda found: " " * len(found[0]), statement)
+    return _TEXT.sub(lambda found: "'" * len(found[0]), text)
 
 
 # ------------------------------------------------------------------ what to remove from a module
@@ -336,8 +377,10 @@ def _line_starts(text: str) -> list[int]:
 
 
 def all_mutants(source: Path = SOURCE) -> list[Mutant]:
-    """Return all mutants, in the order of the files."""
-    found = [*_of_statements(source), *_of_modules(source)]
+    """Return all mutants, in the order of engines and files."""
+    found = [
+        each for engine in ENGINES for each in (*_of_statements(engine, source), *_of_modules(engine, source))
+    ]
     seen: Counter[tuple[str, str]] = Counter()
     mutants = []
     for where, path, removed, cut in found:
@@ -356,20 +399,20 @@ def all_mutants(source: Path = SOURCE) -> list[Mutant]:
     return mutants
 
 
-def _of_statements(source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
-    for file in sorted((source / ENGINE / "sql").glob("*.sql")):
-        if file.stem not in LEFT_OUT:
-            text = file.read_text(encoding="utf-8")
+def _of_statements(engine: str, source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
+    for path, text in statement_paths(engine, source).items():
+        if path.stem not in LEFT_OUT:
             for cut in [*assignments(text), *conditions(text)]:
-                yield file.name, file.relative_to(source), _line(text, cut), cut
+                yield f"{engine}/{path.name}", path, _line(text, cut), cut
 
 
-def _of_modules(source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
+def _of_modules(engine: str, source: Path) -> Iterator[tuple[str, Path, str, Cut]]:
     for module in MODULES:
-        file = source / ENGINE / f"{module}.py"
-        text = file.read_text(encoding="utf-8")
-        for function, cut in steps(text):
-            yield f"{module}.{function}", file.relative_to(source), _line(text, cut), cut
+        path = STORES / engine / f"{module}.py"
+        if (source / path).exists():
+            text = read_source(path, source)
+            for function, cut in steps(text):
+                yield f"{engine}/{module}.{function}", path, _line(text, cut), cut
 
 
 def _line(text: str, cut: Cut) -> str:
@@ -379,7 +422,8 @@ def _line(text: str, cut: Cut) -> str:
 def equivalent(mutant: Mutant) -> Equivalent | None:
     """Return the entry of EQUIVALENTS for this mutant, or None."""
     for entry in EQUIVALENTS:
-        if mutant.where in entry.where and mutant.label in entry.removed:
+        where = mutant.where.removeprefix(f"{entry.engine}/")
+        if mutant.engine == entry.engine and where in entry.where and mutant.label in entry.removed:
             return entry
     return None
 
@@ -410,7 +454,7 @@ PLUGIN_NAME: Final = "mutant_plugin"
 class Workshop:
     """A copy of the package in which one mutant at a time is made and tested."""
 
-    time_limit = TIME_LIMIT_SECONDS
+    time_limit = max(TIME_LIMIT_SECONDS.values())
 
     def __init__(self, home: Path, tree: Path) -> None:
         self._home = home
@@ -421,17 +465,11 @@ class Workshop:
         compileall.compile_dir(str(self._package), quiet=1, invalidation_mode=mode)
         (self._package / f"{PLUGIN_NAME}.py").write_text(PLUGIN, encoding="utf-8")
 
-    def test(self, mutant: Mutant | None) -> str | None:
+    def test(self, mutant: Mutant) -> str | None:
         """Return the test that caught the mutant; None if it survived."""
-        if mutant is None:
-            return self.test_untouched()
-        file = self._package / mutant.path
-        text = file.read_text(encoding="utf-8")
-        file.write_text(mutant.apply(text), encoding="utf-8")
-        try:
+        text = mutant.apply(read_source(mutant.path, self._package))
+        with replace_source(mutant.path, text, self._package):
             return self._run(mutant.where)
-        finally:
-            file.write_text(text, encoding="utf-8")
 
     def test_untouched(self, where: str = "") -> str | None:
         """Return the test that fails without a mutant, or None."""
@@ -470,7 +508,7 @@ class Workshop:
             "-x",
             "-q",
             "-k",
-            "sqlite",
+            SELECTED[where.partition("/")[0]],
             *options,
             *suite_for(where, self._home),
         ]
@@ -488,12 +526,14 @@ class Workshop:
 
 def suite_for(where: str, tree: Path = ROOT) -> list[str]:
     """The files of the contract suite, those most likely to catch something there first."""
-    found = [*sorted((tree / SUITE).glob("test_*.py")), tree / DEATHS, tree / STATEMENTS]
+    engine, _, place = where.partition("/")
+    own = [tree / "tests/stores" / f"test_{name}.py" for name in OWN[engine]]
+    found = [*sorted((tree / SUITE).glob("test_*.py")), *own]
     files = {file.stem.removeprefix("test_"): str(file.relative_to(tree)) for file in found}
-    likely = [name for pattern, names in LIKELY if fnmatchcase(where, pattern) for name in names]
+    likely = [name for pattern, names in LIKELY if fnmatchcase(place, pattern) for name in names]
     # Threads and processes take longest, and catch what one thread catches sooner.
     rest = sorted(files, key=lambda name: name in ("concurrency", "sqlite_liveness"))
-    first = ("sqlite_guards", "guards")
+    first = (f"{engine}_guards", "guards")
     return [files[name] for name in dict.fromkeys([*first, *likely, *rest]) if name in files]
 
 
@@ -501,7 +541,7 @@ def _short(test: str) -> str:
     return test.removeprefix(f"{SUITE}/")
 
 
-def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
+def run_all(engines: Sequence[str], only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
     """Test all mutants outside the list of equivalents, or only those in it, `jobs` at a time."""
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     with TemporaryDirectory(prefix="forebay-mutate-", dir=memory if memory.is_dir() else None) as folder:
@@ -509,8 +549,12 @@ def run_all(only: str, jobs: int, *, doubting: bool = False) -> list[Result]:
         free: SimpleQueue[Workshop] = SimpleQueue()
         for number in range(jobs):
             free.put(Workshop(Path(folder, str(number)), tree))
-        _check_untouched(free)
-        mutants = [mutant for mutant in all_mutants(tree / "src") if only in mutant.where]
+        _check_untouched(free, engines)
+        mutants = [
+            mutant
+            for mutant in all_mutants(tree / "src")
+            if mutant.engine in engines and only in mutant.where
+        ]
         if doubting:
             mutants = [mutant for mutant in mutants if equivalent(mutant) is not None]
         with ThreadPoolExecutor(jobs) as pool:
@@ -526,12 +570,12 @@ def copied(tree: Path, names: Sequence[str] = ("src", "tests")) -> Path:
     return tree
 
 
-def _check_untouched(free: SimpleQueue[Workshop]) -> None:
+def _check_untouched(free: SimpleQueue[Workshop], engines: Sequence[str]) -> None:
     workshop = free.get()
-    caught = workshop.test(None)
+    for engine in engines:
+        if (caught := workshop.test_untouched(f"{engine}/")) is not None:
+            raise SystemExit(f"the suite fails without a mutant: {caught}")
     free.put(workshop)
-    if caught is not None:
-        raise SystemExit(f"the suite fails without a mutant: {caught}")
 
 
 def _judge(free: SimpleQueue[Workshop], mutant: Mutant, doubting: bool) -> Result:
@@ -565,12 +609,13 @@ def _report(result: Result, number: int, total: int) -> Result:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
+    engines = options.engine or ENGINES
     if options.list:
         for mutant in all_mutants():
-            if options.only in mutant.where:
+            if mutant.engine in engines and options.only in mutant.where:
                 print(mutant.name)
         return 0
-    results = run_all(options.only, options.jobs, doubting=options.equivalents)
+    results = run_all(engines, options.only, options.jobs, doubting=options.equivalents)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     print(as_json(results) if options.json else as_table(results))
@@ -580,6 +625,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Remove each guard in turn and see the contract suite fail.")
+    parser.add_argument("--engine", action="append", choices=ENGINES, help="several may be named")
     parser.add_argument("--only", default="", metavar="NAME", help="statements and functions named like this")
     parser.add_argument("--list", action="store_true", help="say what would be removed, and run nothing")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.fence import ENGINES, GUARDS, NO_FENCE, as_row, forgotten, main, mutants
-from tools.mutate import SOURCE
+from tools.statements import SOURCE, read_source
 
 
 def test_no_line_that_compares_attempts_is_forgotten() -> None:
@@ -39,7 +39,7 @@ def test_mutants_have_names_of_their_own_and_every_engine_has_some() -> None:
 
 def test_a_mutant_lacks_a_look_and_is_still_a_program() -> None:
     for mutant in mutants():
-        text = (SOURCE / mutant.path).read_text(encoding="utf-8")
+        text = read_source(mutant.path)
         assert mutant.apply(text) != text
         if mutant.path.suffix == ".py":
             compile(mutant.apply(text), mutant.where, "exec")

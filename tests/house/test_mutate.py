@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tools.mutate import (
-    ENGINE,
+    ENGINES,
     EQUIVALENTS,
     LEFT_OUT,
-    SOURCE,
     Cut,
     Mutant,
     Result,
@@ -27,6 +26,7 @@ from tools.mutate import (
     suite_for,
     summary,
 )
+from tools.statements import SOURCE, STORES, read_source, statements
 
 UPDATE = """\
 -- sample: a comment with where x = 1 and set y = 2 in it.
@@ -85,6 +85,17 @@ def test_every_condition_of_a_statement_is_found() -> None:
     ]
 
 
+def test_a_mutant_of_postgresql_keeps_the_types_of_parameters_and_names_the_table_of_a_column() -> None:
+    text = "update forebay.jobs j set (a, b) = (1, 2) from other where j.id = %(id)s and x for update;"
+
+    assert cut_out(text, [*assignments(text), *conditions(text)]) == ["(a, b) = (1, 2)", "j.id = %(id)s", "x"]
+    assert [cut.instead for cut in (*assignments(text), *conditions(text))] == [
+        "(a, b) = (j.a, j.b)",
+        "(true or (j.id = %(id)s))",
+        "true",
+    ]
+
+
 def test_the_condition_of_a_conflict_is_found() -> None:
     assert cut_out(UPSERT, list(conditions(UPSERT))) == ["keys.until <= :now"]
 
@@ -120,13 +131,15 @@ def test_a_mutant_lacks_only_what_was_removed() -> None:
 def test_every_mutant_can_be_run() -> None:
     """One that is no longer valid SQL or Python would be caught by everything and show nothing."""
     memory = sqlite3.connect(":memory:")
-    for migration in sorted((SOURCE / ENGINE / "migrations").glob("*.sql")):
+    for migration in sorted((SOURCE / STORES / "sqlite" / "migrations").glob("*.sql")):
         memory.executescript(migration.read_text(encoding="utf-8"))
     for mutant in all_mutants():
-        text = mutant.apply((SOURCE / mutant.path).read_text(encoding="utf-8"))
+        text = mutant.apply(read_source(mutant.path))
         if mutant.path.suffix == ".py":
             compile(text, mutant.where, "exec")
-        else:
+        elif (
+            mutant.engine == "sqlite"
+        ):  # those of PostgreSQL need a server: tests/stores/test_postgres_mutants.py
             assert sqlite3.complete_statement(text), mutant.name
             # The tables are there, so this also says whether every name in it still means something.
             values = [0] * text.count("?") if "(?," in text else _Anything()
@@ -150,13 +163,16 @@ def test_mutants_have_names_of_their_own() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "finish.sql: attempt = :attempt",
-        "claim.sql: state = 'pending'",
-        "renew.sql: worker = :worker",
-        "key_free.sql: job_id = :job_id",
-        "return_to_queue.sql: lease_expires_at = null",
-        "key_take.sql: forebay_job_keys.held_until <= :now",
-        "settle._finish: tx.release_key(queue, unique_key, settlement.job_id)",
+        "sqlite/finish.sql: attempt = :attempt",
+        "sqlite/claim.sql: state = 'pending'",
+        "sqlite/renew.sql: worker = :worker",
+        "sqlite/key_free.sql: job_id = :job_id",
+        "sqlite/return_to_queue.sql: lease_expires_at = null",
+        "sqlite/key_take.sql: forebay_job_keys.held_until <= :now",
+        "sqlite/settle._finish: tx.release_key(queue, unique_key, settlement.job_id)",
+        "postgres/finish.sql: attempt = %(attempt)s",
+        "postgres/settle_and_claim.sql: worker = %(worker)s::text",
+        "postgres/claim_limited.sql: ctid = any(array(select ctid from accepted))",
     ],
 )
 def test_the_guards_that_matter_most_are_among_the_mutants(name: str) -> None:
@@ -164,24 +180,24 @@ def test_the_guards_that_matter_most_are_among_the_mutants(name: str) -> None:
 
 
 def test_what_is_left_out_exists() -> None:
-    statements = {file.stem for file in (SOURCE / ENGINE / "sql").glob("*.sql")}
-
-    assert LEFT_OUT - statements == set()
+    assert LEFT_OUT - {name for engine in ENGINES for name in statements(engine)} == set()
 
 
 def test_every_entry_of_the_list_of_equivalents_matches_a_mutant() -> None:
     mutants = all_mutants()
     for entry in EQUIVALENTS:
         matched = [mutant for mutant in mutants if equivalent(mutant) is entry]
-        assert {mutant.where for mutant in matched} == set(entry.where), entry.why
+        assert {mutant.where for mutant in matched} == {f"{entry.engine}/{where}" for where in entry.where}, (
+            entry.why
+        )
         assert {mutant.label for mutant in matched} == set(entry.removed), entry.why
 
 
 def test_the_whole_suite_is_run_for_every_mutant() -> None:
-    whole = sorted(suite_for(""))
+    whole = sorted(suite_for("sqlite/"))
 
-    assert all(sorted(suite_for(mutant.where)) == whole for mutant in all_mutants())
-    assert suite_for("renew.sql").index("tests/stores/contract/test_lease.py") < whole.index(
+    assert all(sorted(suite_for(each.where)) == whole for each in all_mutants() if each.engine == "sqlite")
+    assert suite_for("sqlite/renew.sql").index("tests/stores/contract/test_lease.py") < whole.index(
         "tests/stores/contract/test_lease.py"
     )
 
@@ -217,4 +233,4 @@ def test_results_can_be_read_by_programs() -> None:
 def test_a_list_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list", "--only", "key_free"]) == 0
 
-    assert capsys.readouterr().out.splitlines()[-1] == "key_free.sql: job_id = :job_id"
+    assert capsys.readouterr().out.splitlines()[-1] == "sqlite/key_free.sql: job_id = :job_id"

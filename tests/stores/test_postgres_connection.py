@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from importlib.resources import files
 from math import inf
 
 import psycopg
@@ -17,6 +16,7 @@ from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.schema import statements_for
 from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.postgres_support import (
@@ -298,7 +298,7 @@ def test_a_closed_handle_is_not_used(engine: PostgresEngine) -> None:
 
 
 def test_a_plain_role_counts_the_sessions_of_others(postgres: object) -> None:
-    usage = (files("forebay.stores.postgres") / "sql" / "server_usage.sql").read_bytes()
+    usage = statements_for("forebay")["server_usage"]
     with psycopg.connect(server().url()), psycopg.connect(server().url()) as connection:
         connection.execute("create role forebay_plain")
         connection.execute("set local role forebay_plain")

@@ -243,7 +243,7 @@ def trouble_with(connection: Connection, statement: str, name: str, mode: str) -
     with raw_connection.transaction(force_rollback=True):
         raw_connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
         raw_connection.execute("select set_config('forebay_tx.now', '50000', true)")
-        raw_connection.execute("select set_config('forebay_tx.ended', %s::text[]::text, true)", [IDS])
+        raw_connection.execute("select set_config('forebay_tx.ended_ids', %s::text[]::text, true)", [IDS])
         plan = explained(raw_connection, statement, {**SOME, **OTHERS.get(name, {})})
         raw_connection.execute("deallocate looked_at")
     bad = [node["Node Type"] for node in nodes(plan) if is_bad(node)]

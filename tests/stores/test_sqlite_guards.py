@@ -24,9 +24,8 @@ from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.sqlite.schema import load_sqlite_statements
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import WORKER, claim, complete, fail, new_job
@@ -118,7 +117,7 @@ class Bench:
             # Some statements are for many jobs at once.
             values["seqs"] = json.dumps([values["seq"]])
             values["ended"] = json.dumps({values["seq"]: values["job_id"]})
-            cursor = self.database.execute(load_statements(PACKAGE)[name], values)
+            cursor = self.database.execute(load_sqlite_statements()[name], values)
             found = len(cursor.fetchall())
             return max(found, cursor.rowcount)
         finally:
@@ -171,7 +170,7 @@ def test_a_cancel_request_is_not_replaced(bench: Bench) -> None:
 def test_a_key_is_freed_only_by_all_its_names(bench: Bench, change: Values) -> None:
     [receipt] = bench.store.insert([new_job(unique_key="k")])
     values = {"queue": "default", "key": "k", "job_id": receipt.id}
-    free = load_statements(PACKAGE)["key_free"]
+    free = load_sqlite_statements()["key_free"]
 
     assert bench.database.execute(free, {**values, **change}).rowcount == 0
     assert bench.database.execute(free, values).rowcount == 1
@@ -179,7 +178,7 @@ def test_a_key_is_freed_only_by_all_its_names(bench: Bench, change: Values) -> N
 
 @pytest.mark.parametrize(("now", "taken"), [(9, 0), (10, 1)])
 def test_a_key_is_taken_only_from_a_holder_whose_time_is_over(bench: Bench, now: int, taken: int) -> None:
-    take = load_statements(PACKAGE)["key_take"]
+    take = load_sqlite_statements()["key_take"]
     values = {
         "queue": "default",
         "kind": "idempotency",
@@ -241,7 +240,7 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
         "max_payload": 0,
     }
 
-    heads = bench.database.execute(load_statements(PACKAGE)["candidates"], values).fetchall()
+    heads = bench.database.execute(load_sqlite_statements()["candidates"], values).fetchall()
 
     wanted = [("default", "pending", lane, capped, until) for until in (None, bench.now + 1)]
     expected = [(rank - 7, seq) for rank, (seq, kind) in ranked if kind in wanted]

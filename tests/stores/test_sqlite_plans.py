@@ -12,15 +12,14 @@ import pytest
 
 from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import _conditions
-from forebay.stores.sqlite.schema import PACKAGE
+from forebay.stores.sqlite.schema import load_sqlite_statements
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import new_job
 
-STATEMENTS: Final = load_statements(PACKAGE)
+STATEMENTS: Final = load_sqlite_statements()
 NOW: Final = 1_800_000_000_000
 
 # A fifth each: pending, scheduled, running, pending with an end, pending and to be rescored.

@@ -25,7 +25,7 @@ def migration(number: int, oldest: int = 1) -> Migration:
 
 def load(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> tuple[Migration, ...]:
     """Load what these files would be, without what was loaded before."""
-    monkeypatch.setattr(module, "load_statements", lambda package, folder: files)
+    monkeypatch.setattr(module, "read_files", lambda package, folder: files)
     return load_migrations.__wrapped__("some.package")
 
 

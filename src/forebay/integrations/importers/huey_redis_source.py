@@ -29,7 +29,7 @@ from forebay.integrations.importers.source import (
     ImportCandidate,
     SkippedJob,
 )
-from forebay.stores.shared.statement_loader import load_statements
+from forebay.stores.shared.statement_loader import read_files
 
 _QUEUE: Final = "huey.redis."
 _SCHEDULE: Final = "huey.schedule."
@@ -41,7 +41,7 @@ _NOTE_TTL_SECONDS: Final = IDEMPOTENCY_TTL_MS // 1_000
 
 
 _NOTES: Final = "forebay.import.huey"
-_SCRIPTS: Final = load_statements("forebay.integrations.importers", "lua", ".lua")
+_SCRIPTS: Final = read_files("forebay.integrations.importers", "lua", ".lua")
 
 
 def find_stored_name(server: SourceRedis, name: str) -> str:

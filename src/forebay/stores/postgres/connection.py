@@ -188,11 +188,8 @@ def for_schema(statement: str, schema: str) -> str:
 
 
 def prepare_statements(statements: Mapping[str, str], schema: str) -> dict[str, bytes]:
-    """Return statements ready to send: for this schema, and without comments."""
-    return {
-        name: for_schema(re.sub(r"^\s*--.*\n", "", text, flags=re.MULTILINE), schema).strip().encode()
-        for name, text in statements.items()
-    }
+    """Return statements ready to send, for this schema."""
+    return {name: for_schema(text, schema).encode() for name, text in statements.items()}
 
 
 _parent_connections: Final[list[Raw | None]] = []

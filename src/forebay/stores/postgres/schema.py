@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -41,7 +42,12 @@ logger: logging.Logger = logging.getLogger(__name__)
 @cache
 def statements_for(schema: str) -> Statements:
     """Return all statements of this engine, for one schema."""
-    return prepare_statements(load_statements(PACKAGE), schema)
+    return prepare_statements(load_statements(PACKAGE, to_postgres), schema)
+
+
+def to_postgres(text: str) -> str:
+    """Rewrite the parameters of a shared statement from `:name` to the style of psycopg."""
+    return re.sub(r"(?<![:\w]):([a-z]\w*)", r"%(\1)s", text.replace("%", "%%"))
 
 
 def open_schema(connection: Connection, statements: Statements) -> None:

@@ -17,7 +17,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-from forebay.stores.shared.statement_loader import load_statements
+from forebay.stores.shared.statement_loader import read_files
 
 PACKAGE: Final = "forebay.stores.redis"
 _CLOCK: Final = "1_clock"
@@ -48,7 +48,7 @@ class _Fragment(NamedTuple):
 @cache
 def load_scripts(clock: str | None = None) -> dict[str, Script]:
     """Return all scripts by name; `clock` replaces the server's clock."""
-    files = dict(load_statements(PACKAGE, "lua/shared", ".lua"))
+    files = dict(read_files(PACKAGE, "lua/shared", ".lua"))
     if clock is not None:
         files[_CLOCK] = clock
     text = _COMMENT.sub("", "\n".join(files[name] for name in sorted(files)))
@@ -56,7 +56,7 @@ def load_scripts(clock: str | None = None) -> dict[str, Script]:
     fragments = [
         _parse_fragment(fragment) for fragment in _FRAGMENT.split(_NUMBERS.sub("", text)) if fragment.strip()
     ]
-    scripts = load_statements(PACKAGE, "lua", ".lua")
+    scripts = read_files(PACKAGE, "lua", ".lua")
     return {name: _script(text, fragments, numbers) for name, text in sorted(scripts.items())}
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from forebay.errors import SchemaNewer, SchemaOutdated
-from forebay.stores.shared.statement_loader import load_statements
+from forebay.stores.shared.statement_loader import read_files
 
 _FILE: Final = re.compile(r"(\d{4})_(\w+)")
 _MIN_PROGRAM: Final = re.compile(r"-- min_program: (\d+)\n")
@@ -37,7 +37,7 @@ NOTHING_APPLIED: Final = AppliedSchema(0, 0, None)
 @cache
 def load_migrations(package: str) -> tuple[Migration, ...]:
     """Load the migrations of an engine in their order, numbered from 1 without a gap."""
-    migrations = sorted(_parse(name, text) for name, text in load_statements(package, "migrations").items())
+    migrations = sorted(_parse(name, text) for name, text in read_files(package, "migrations").items())
     if [migration.number for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise ValueError(f"the migrations of {package} are not numbered from 1 without a gap")
     return tuple(migrations)

@@ -14,14 +14,13 @@ from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.shared.caller_connections import check_completed
-from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.caller_connection import CallerConnection
 from forebay.stores.sqlite.connection import Connection, Durability
 from forebay.stores.sqlite.database_files import DatabasePaths
 from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.schema import PACKAGE, check_file_schema, check_schema, migrate
+from forebay.stores.sqlite.schema import check_file_schema, check_schema, load_sqlite_statements, migrate
 from forebay.stores.sqlite.settle import settle_all
 from forebay.stores.sqlite.store import SqliteStore
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
@@ -84,7 +83,7 @@ class SqliteEngine:
 
     def check_schema(self) -> None:
         self._paths.check_disk()
-        check_file_schema(self._paths.database, load_statements(PACKAGE))
+        check_file_schema(self._paths.database, load_sqlite_statements())
 
     def insert_tx(
         self, connection: object, jobs: Sequence[NewJob], *, on_conflict: OnConflict = "return"
@@ -110,7 +109,7 @@ class SqliteEngine:
     def _open_in_caller(self, connection: object) -> Iterator[Transaction]:
         """Open a transaction of ours inside the caller's."""
         caller = CallerConnection(connection, self._paths.database)
-        statements = load_statements(PACKAGE)
+        statements = load_sqlite_statements()
         with caller.run_atomically():
             check_schema(caller, statements, self._paths.database)
             tx = Transaction(caller, statements, HandleCache(), self._clock.now_ms())
@@ -125,7 +124,7 @@ class SqliteEngine:
             self._paths, durability=self._durability, lock_timeout_ms=self._lock_timeout_ms
         )
         try:
-            migrate(connection, load_statements(PACKAGE), self._clock.now_ms())
+            migrate(connection, load_sqlite_statements(), self._clock.now_ms())
         except BaseException:
             connection.close()
             raise

@@ -174,7 +174,7 @@ def prune(tx: Transaction, limit: int) -> int:
         fairness.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     tx.run("events_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
-    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "max_rows": limit})
+    tx.run("audit_prune", {"before": tx.now - AUDIT_RETENTION_MS, "limit": limit})
     tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
     tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     return pruned

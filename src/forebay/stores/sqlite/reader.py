@@ -50,7 +50,6 @@ from forebay.stores.shared.rows import (
     summary_from_row,
     worker_from_row,
 )
-from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
 from forebay.stores.sqlite.dependency_edges import find_met_edges
@@ -60,7 +59,7 @@ from forebay.stores.sqlite.limits import SqliteLimitReader
 from forebay.stores.sqlite.metrics import SqliteMetricReader
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.schedules import SqliteScheduleReader
-from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, schema_number
+from forebay.stores.sqlite.schema import SchemaGuard, load_sqlite_statements, schema_number
 from forebay.stores.sqlite.transaction import ReadContext
 
 LATE_MS: Final = 60_000
@@ -86,7 +85,7 @@ class SqliteReader(
         connection.execute(f"pragma cache_size = {CACHE_KIB:d}")
         self._connection = connection
         self._clock = clock
-        self._statements = load_statements(PACKAGE)
+        self._statements = load_sqlite_statements()
         self._guard = SchemaGuard(connection.path, self._statements)
         self._is_closed = False
 

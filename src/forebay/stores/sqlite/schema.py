@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,12 +19,23 @@ from forebay.stores.shared.migration_loader import (
     load_migrations,
     pending_migrations,
 )
+from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translate_error
 from forebay.stores.sqlite.transaction import StatementExecutor
 
 PACKAGE: Final = "forebay.stores.sqlite"
 
 logger: logging.Logger = logging.getLogger(__name__)
+
+
+def load_sqlite_statements() -> Mapping[str, str]:
+    """Return all statements of this engine by name."""
+    return load_statements(PACKAGE, to_sqlite)
+
+
+def to_sqlite(text: str) -> str:
+    """Rewrite a shared statement: tables have a prefix in place of a schema, and parameters need no types."""
+    return re.sub(r"::\w+(\[\])?", "", text.replace("forebay.", "forebay_"))
 
 
 def migrate(connection: Connection, statements: Mapping[str, str], now: int) -> int:

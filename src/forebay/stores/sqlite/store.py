@@ -33,7 +33,6 @@ from forebay.stores.contract.values import (
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
-from forebay.stores.shared.statement_loader import load_statements
 from forebay.stores.sqlite import admin, commands, maintenance
 from forebay.stores.sqlite import leases as leases_module
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
@@ -45,7 +44,7 @@ from forebay.stores.sqlite.job_import import SqliteJobImport
 from forebay.stores.sqlite.limits import SqliteLimitStore
 from forebay.stores.sqlite.metrics import SqliteMetricStore
 from forebay.stores.sqlite.schedules import SqliteScheduleStore
-from forebay.stores.sqlite.schema import PACKAGE, SchemaGuard, migrate
+from forebay.stores.sqlite.schema import SchemaGuard, load_sqlite_statements, migrate
 from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
 from forebay.stores.sqlite.wakeups import SqliteNotifier
@@ -67,7 +66,7 @@ class SqliteStore(
         self._paths = paths
         self._clock = clock
         self._new_id = new_id
-        self._statements = load_statements(PACKAGE)
+        self._statements = load_sqlite_statements()
         self._cache = HandleCache()
         self._guard = SchemaGuard(connection.path, self._statements)
         self._worker_locks = WorkerLocks(paths)

@@ -1,4 +1,4 @@
--- search: matching jobs, newest first.
+-- name: search: matching jobs, newest first.
 -- Unreadable options count as none, so that they stop no listing. Metadata is compared as JSON text, since jsonb takes
 -- 1 and 1.0 for the same. PostgreSQL reads no JSON with a zero character, which metadata may have, so U+2400 replaces
 -- it on both sides.
@@ -54,3 +54,86 @@ where location = any(%(locations)b::text[])
   )
 order by seq desc
 limit %(limit)s;
+
+-- name: search_hashes: the seqs of final jobs that have all of these texts in their options, in no order, at most
+-- `limit`.
+-- Index: finished_search_hashes and dead_search_hashes, whose condition is repeated here.
+with wanted as (
+  select array(select hashtextextended(mark, 0) from unnest(%(texts)b::text[]) as mark) as marks
+)
+select seq
+from (
+  select seq
+  from forebay.finished
+  where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":'
+    and forebay.search_hashes(options) @> (select marks from wanted)
+    and 'finished' = any(%(locations)b::text[])
+  union all
+  select seq
+  from forebay.dead
+  where options ~ '"(tags|idempotency_key|correlation_id|parent_id)":'
+    and forebay.search_hashes(options) @> (select marks from wanted)
+    and 'dead' = any(%(locations)b::text[])
+) as marked
+where seq < coalesce(%(after)s::bigint, 9223372036854775807)
+limit %(limit)s;
+
+-- name: search_moment: the seq up to which jobs were created before a time. Seqs grow with time, so each probe of one
+-- job halves the range; the caller allows for clocks that were set.
+-- Index: the indexes by seq of the three tables. At the end no job lies between `low` and `high`.
+with recursive halves (low, high) as (
+  select 0::bigint, (select max(seq) + 1 from forebay.job_index)
+  union all
+  select
+    case when found.created_at >= %(moment)s then low else middle end,
+    case when found.created_at >= %(moment)s then found.seq else high end
+  from halves
+  cross join lateral (select (low + high) / 2 as middle) as m
+  left join lateral (
+    select seq, created_at
+    from forebay.job_index
+    where seq > low and seq <= middle
+    order by seq desc
+    limit 1
+  ) as found on true
+  where high - low > 1
+)
+select low from halves order by high - low limit 1;
+
+-- name: search_planning: plan each search for its own conditions, and allow bitmap scans: search hashes are in an index
+-- that can only be read as a whole.
+select set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_bitmapscan', 'on', true),
+  set_config('random_page_cost', '1', true);
+
+-- name: search_reached: the creation time of the job at which a scan has ended.
+select created_at from forebay.job_index where seq = %(seq)s limit 1;
+
+-- name: search_window: the first and last seq of one scan among final jobs, however few match; null at the end of the
+-- list. At most one of queue, task, unique_key and cancelled is given and selects the list. Live jobs have one list.
+-- Index: jobs_seq, and for each list one index of `finished` and of `dead`.
+with live as (
+  select seq
+  from forebay.jobs
+  where 'live' = any(%(locations)b::text[])
+    and seq < coalesce(%(after)s::bigint, 9223372036854775807)
+    and seq >= coalesce(%(since)s::bigint, 0)
+  order by seq desc
+  limit 1 offset %(rows)s
+),
+ended as (
+  select seq
+  from forebay.job_index
+  where location <> 'live'
+    and location = any(%(locations)b::text[])
+    and seq < coalesce(%(after)s::bigint, 9223372036854775807)
+    and seq >= coalesce(%(since)s::bigint, 0)
+    and (%(queue)s::text is null or queue = %(queue)s::text)
+    and (%(task)s::text is null or task = %(task)s::text)
+    and (%(unique_key)s::text is null or unique_key = %(unique_key)s::text)
+    and (not %(cancelled)s::boolean or state = 'cancelled')
+  order by seq desc
+  limit %(rows)s + 1
+)
+select
+  (select max(seq) from ended),
+  greatest((select seq from live), (select min(seq) from ended having count(*) > %(rows)s));

@@ -1,4 +1,4 @@
--- search: jobs that match, newest first, between :until and :after.
+-- name: search: jobs that match, newest first, between :until and :after.
 -- Damaged options (json_valid) count as none, so that they stop no listing.
 -- Index: the rowid of each table, merged in order; :until keeps the scan short when few rows match. `instr`,
 -- because a condition on constants alone is evaluated once and leaves a whole table out; with `in (select
@@ -48,3 +48,12 @@ where instr(:locations, location) > 0
   and (:text is null or instr(payload, cast(:text as blob)) > 0 or instr(coalesce(reason, ''), :text) > 0)
 order by seq desc
 limit :limit;
+
+-- name: search_window: seq at which one scan of a search ends, however few rows match, and when that job was
+-- created.
+select seq, created_at
+from forebay_all_jobs
+where instr(:locations, location) > 0
+  and seq < coalesce(:after, 9223372036854775807)
+order by seq desc
+limit 1 offset :rows;

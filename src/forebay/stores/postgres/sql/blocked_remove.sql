@@ -1,2 +1,0 @@
--- blocked_remove: delete blocked rows that this transaction has locked.
-delete from forebay.blocked where id = any(%(ids)b::text[]);

@@ -1,2 +1,0 @@
--- notify: wake listeners with the commit.
-select pg_notify(%(channel)s, '');

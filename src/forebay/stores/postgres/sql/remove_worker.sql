@@ -1,2 +1,0 @@
--- remove_worker: delete a worker that has stopped.
-delete from forebay.workers where id = %(id)s;

@@ -1,2 +1,0 @@
--- metrics_last: start of the latest row of one resolution.
-select max(starts_at) from forebay_metrics where resolution_ms = :resolution_ms;

@@ -1,2 +1,0 @@
--- sequence_leave: remove a job from its sequence.
-delete from forebay_sequences where name = :name and position = :position;
