@@ -10,6 +10,7 @@ from forebay.domain.progress import (
     MAX_LEVEL,
     MAX_LINE,
     MAX_LINES,
+    MAX_STEP_BYTES,
     MAX_STEP_NAME,
     MAX_STEPS,
     JobProgress,
@@ -17,11 +18,12 @@ from forebay.domain.progress import (
     Progress,
     ProgressUpdate,
     StepResult,
+    check_step_bytes,
     check_step_name,
     normalize_update,
     number_at,
 )
-from forebay.errors import InvalidJob
+from forebay.errors import InvalidJob, PayloadError
 
 LEASE = Lease(JobId("a"), 3)
 
@@ -141,3 +143,14 @@ def test_a_name_that_no_step_can_have_is_refused(name: object) -> None:
 
 def test_the_longest_name_of_a_step_is_fine() -> None:
     check_step_name("n" * MAX_STEP_NAME)
+
+
+def test_the_results_of_all_steps_have_a_bound_together() -> None:
+    check_step_bytes("last", MAX_STEP_BYTES)
+
+    with pytest.raises(
+        PayloadError, match=r"step 'last' .* to 4,194,305 bytes, the limit is 4,194,304;"
+    ) as refused:
+        check_step_bytes("last", MAX_STEP_BYTES + 1)
+
+    assert refused.value.field == "result"
