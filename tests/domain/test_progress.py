@@ -149,7 +149,7 @@ def test_the_results_of_all_steps_have_a_bound_together() -> None:
     check_step_bytes("last", MAX_STEP_BYTES)
 
     with pytest.raises(
-        PayloadError, match=r"step 'last' .* to 4,194,305 bytes, the limit is 4,194,304;"
+        PayloadError, match=r"'last' .* to 4,194,305 bytes, the limit is 4,194,304;"
     ) as refused:
         check_step_bytes("last", MAX_STEP_BYTES + 1)
 
