@@ -115,10 +115,10 @@ async def circle(connection: Connection, rounds: int) -> None:
     """Enqueue, claim and settle batches."""
     for _ in range(rounds):
         await connection.post("/v1/jobs/batch", {"jobs": [a_job()] * BATCH})
-        claim = {"queues": [QUEUE], "most": BATCH}
+        claim = {"queues": [QUEUE], "limit": BATCH}
         jobs = (await connection.post("/v1/claim", claim))["jobs"]
         endings = [{"id": job["id"], "lease": job["lease"], "result": None} for job in jobs]
-        settled = (await connection.post("/v1/settle", {"endings": endings}))["settled"]
+        settled = (await connection.post("/v1/settle", {"outcomes": endings}))["settled"]
         if not all(one["is_kept"] for one in settled):
             raise AssertionError("a lease was lost")
 
@@ -190,11 +190,11 @@ async def paced(connections: list[Connection], rate: float, count: int) -> list[
 
 async def pickups(server: Server, count: int) -> list[Measurement]:
     waiting, enqueuing = await Connection.to(server.port), await Connection.to(server.port)
-    while jobs := (await waiting.post("/v1/claim", {"queues": [QUEUE], "most": 1_000, "wait_seconds": 0}))[
+    while jobs := (await waiting.post("/v1/claim", {"queues": [QUEUE], "limit": 1_000, "wait_seconds": 0}))[
         "jobs"
     ]:
         endings = [{"id": job["id"], "lease": job["lease"]} for job in jobs]
-        await waiting.post("/v1/settle", {"endings": endings})
+        await waiting.post("/v1/settle", {"outcomes": endings})
     took: list[float] = []
     for _ in range(count):
         claim = asyncio.create_task(waiting.post("/v1/claim", {"queues": [QUEUE]}))
@@ -203,7 +203,7 @@ async def pickups(server: Server, count: int) -> list[Measurement]:
         await enqueuing.post("/v1/jobs", a_job())
         [job] = (await claim)["jobs"]
         took.append(time.monotonic() - began)
-        await waiting.post("/v1/settle", {"endings": [{"id": job["id"], "lease": job["lease"]}]})
+        await waiting.post("/v1/settle", {"outcomes": [{"id": job["id"], "lease": job["lease"]}]})
     p99 = quantiles(took, n=100)[98] * 1_000
     waiting.close()
     enqueuing.close()

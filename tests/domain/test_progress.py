@@ -13,6 +13,7 @@ from forebay.domain.progress import (
     MAX_STEP_BYTES,
     MAX_STEP_NAME,
     MAX_STEPS,
+    MAX_STORED_STEP_BYTES,
     JobProgress,
     LogLine,
     Progress,
@@ -106,6 +107,18 @@ def test_joined_notes_keep_the_last_lines_and_the_first_steps() -> None:
 
     assert [one.text for one in joined.lines] == ["old"] * (MAX_LINES - 1) + ["new"]
     assert (len(joined.steps), joined.steps[-1].name) == (MAX_STEPS, "fits")
+
+
+def test_results_of_steps_are_bounded_together() -> None:
+    half = b"x" * (MAX_STORED_STEP_BYTES // 2)
+    full = JobProgress(steps=(step("a", half), step("b", half)))
+
+    assert full.merge(JobProgress(steps=(step("a", half), step("c", b"")))).steps[2:] == (step("c", b""),)
+    with pytest.raises(PayloadError, match=r"step 'c' brings the results of .* to 4,450,305 bytes"):
+        full.merge(JobProgress(steps=(step("c", b"1"),)))
+    check_step_bytes("a", MAX_STEP_BYTES)
+    with pytest.raises(PayloadError, match="the limit is 4,194,304; return less from steps"):
+        check_step_bytes("a", MAX_STEP_BYTES + 1)
 
 
 def test_a_line_that_is_offered_again_is_known_by_its_number() -> None:
