@@ -454,8 +454,6 @@ PLUGIN_NAME: Final = "mutant_plugin"
 class Workshop:
     """A copy of the package in which one mutant at a time is made and tested."""
 
-    time_limit = max(TIME_LIMIT_SECONDS.values())
-
     def __init__(self, home: Path, tree: Path) -> None:
         self._home = home
         self._package = home / "src"
@@ -485,7 +483,7 @@ class Workshop:
                 env=self._environment(),
                 capture_output=True,
                 text=True,
-                timeout=self.time_limit,
+                timeout=self._time_limit(where),
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -497,6 +495,9 @@ class Workshop:
         if done.returncode == 1:
             raise RuntimeError(f"no test is named as failed:\n{done.stdout}{done.stderr}")
         raise RuntimeError(f"pytest could not run (code {done.returncode}):\n{done.stdout}{done.stderr}")
+
+    def _time_limit(self, where: str) -> float:
+        return TIME_LIMIT_SECONDS[where.partition("/")[0]]
 
     def _command(self, where: str) -> list[str]:
         plugins = ("no:cacheprovider", "no:xdist", "no:cov", PLUGIN_NAME)
