@@ -40,7 +40,7 @@ def _of_redis(url: str) -> Seconds:
     server = redis.Redis.from_url(url)
 
     def seconds() -> float:
-        said = server.info("cpu")
-        return float(said["used_cpu_user_main_thread"] + said["used_cpu_sys_main_thread"])
+        cpu = server.info("cpu")
+        return float(cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
 
     return seconds

@@ -140,8 +140,8 @@ def check_job(timeline: Timeline, started_attempts: set[int], log: Log) -> Itera
         yield f"{job.id}: attempts {sorted(missing)} were started and are not in the history"
     if job.attempt in rows:
         yield f"{job.id}: attempt {job.attempt} is in the history as lost and has finished the job"
-    if strange := [row.attempt for row in timeline.attempts if row.outcome is not OutcomeKind.LOST]:
-        yield f"{job.id}: attempts {strange} did not end as lost"
+    if others := [row.attempt for row in timeline.attempts if row.outcome is not OutcomeKind.LOST]:
+        yield f"{job.id}: attempts {others} did not end as lost"
 
 
 def check_store(app: Forebay, log: Log) -> Iterator[str]:

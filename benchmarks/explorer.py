@@ -109,8 +109,8 @@ def live_through(store: Store, jobs: int) -> None:
     for first in range(1, jobs + 1, BATCH):
         numbers = range(first, min(first + BATCH, jobs + 1))
         store.insert([new_job(number, jobs, few) for number in numbers])
-        wants = [QueueClaim(QueueName(name), BATCH) for name in QUEUES]
-        claimed = store.settle_and_claim(WORKER, claims=wants, room=BATCH).jobs
+        claims = [QueueClaim(QueueName(name), BATCH) for name in QUEUES]
+        claimed = store.settle_and_claim(WORKER, claims=claims, room=BATCH).jobs
         ends = [
             Cancelled("not wanted any more") if job.seq % 100 == 3 else Completed(b"1") for job in claimed
         ]
@@ -191,13 +191,13 @@ def total_words(reader: Reader, query: JobQuery) -> str:
 
 def measurement(name: str, ask: Callable[[], str]) -> Measurement:
     times: list[float] = []
-    said = ""
+    answer = ""
     while len(times) < ROUNDS and sum(times) < PATIENCE_SECONDS:
         began = time.perf_counter()
-        said = ask()
+        answer = ask()
         times.append(time.perf_counter() - began)
     longest = max(times) * 1e3
-    against = f"max {longest:,.0f} ms: {said}"
+    against = f"max {longest:,.0f} ms: {answer}"
     return Measurement(name, median(times) * 1e3, " ms", against, None, (at_most(longest, GOAL_MS, " ms"),))
 
 

@@ -29,7 +29,7 @@ from benchmarks.compare.servers import Server, server
 from benchmarks.compare.systems import TOP
 from benchmarks.compare.workers import cpu_seconds
 from benchmarks.measurements import machine
-from benchmarks.places import BATCH, GATES, QUEUE, Place, settled
+from benchmarks.places import BATCH, LANES, QUEUE, Place, settled
 from benchmarks.plots import Panel, svg
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
@@ -78,11 +78,11 @@ def turns(url: str, seconds: float, payload: int, process: int) -> Turned:
     """In a process of its own: settle, claim, and let as many again wait."""
     store = open_engine(url).store()
     worker, job = WorkerId(f"growth-{process}"), NewJob(task="send", payload=b"x" * payload)
-    wants, done, calls, jobs = [QueueClaim(QUEUE, BATCH, None, GATES)], list[Settlement](), list[float](), 0
+    claims, done, calls, jobs = [QueueClaim(QUEUE, BATCH, None, LANES)], list[Settlement](), list[float](), 0
     started, cpu = time.perf_counter(), time.process_time()
     while (took := time.perf_counter() - started) < seconds or len(calls) < FEWEST:
         began = time.perf_counter()
-        answer = store.settle_and_claim(worker, done, wants, BATCH)
+        answer = store.settle_and_claim(worker, done, claims, BATCH)
         calls.append(time.perf_counter() - began)
         jobs += len(answer.settled)
         done = settled(answer.jobs)
@@ -132,7 +132,7 @@ def finish(url: str, jobs: int) -> None:
     job, worker = NewJob(task="send", payload=b"x" * PAYLOAD), WorkerId("past")
     for start in range(0, jobs, CHUNK):
         store.insert([job] * min(CHUNK, jobs - start))
-        claimed = store.settle_and_claim(worker, (), [QueueClaim(QUEUE, CHUNK, None, GATES)], CHUNK).jobs
+        claimed = store.settle_and_claim(worker, (), [QueueClaim(QUEUE, CHUNK, None, LANES)], CHUNK).jobs
         store.settle_and_claim(worker, settled(claimed))
     store.close()
 

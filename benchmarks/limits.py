@@ -34,7 +34,7 @@ KEYS: Final = 1_000
 BATCH: Final = 100
 FEW: Final = 10 * BATCH
 GOAL: Final = 0.7
-GATES: Final = lanes_for_program(["send"], 1)
+LANES: Final = lanes_for_program(["send"], 1)
 
 
 class Drain(NamedTuple):
@@ -65,7 +65,7 @@ def drain(store: Store, jobs: int) -> None:
     done, left = list[Job](), jobs
     while left:
         answer = store.settle_and_claim(
-            WORKER, settled(done), [QueueClaim(QUEUE, BATCH, lanes=GATES)], room=BATCH
+            WORKER, settled(done), [QueueClaim(QUEUE, BATCH, lanes=LANES)], room=BATCH
         )
         left -= len(answer.settled)
         done = list(answer.jobs)

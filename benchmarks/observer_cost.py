@@ -71,7 +71,7 @@ def gathering_us() -> float:
 
 
 @contextmanager
-def looked_on(engine: Engine) -> Iterator[None]:
+def observed(engine: Engine) -> Iterator[None]:
     """A viewer of the event feed looks on while the block lasts."""
     is_over, looks = Event(), Event()
 
@@ -118,8 +118,8 @@ class Draining:
             self._app.enqueue_many([self._noop.job(ARGUMENT) for _ in range(BULK)])
         self._left = self._jobs
         self._last.clear()
-        looking = looked_on(self._app.engine) if watched else nullcontext()
-        with looking, self._app.run_worker(threads=1, metrics=watched):
+        observer = observed(self._app.engine) if watched else nullcontext()
+        with observer, self._app.run_worker(threads=1, metrics=watched):
             seconds = taken(self._url)
             began = seconds()
             if not self._last.wait(DEADLINE_SECONDS):

@@ -187,11 +187,11 @@ def feed(url: str, jobs: int, low: int, began: float, until: float) -> Seen:
     """Insert at a steady rate, and quicker when the workers would run out of jobs."""
     engine = open_engine(url)
     store, reader, seen = engine.store(), engine.reader(), Seen()
-    rate, inserted, looked_at, is_low = jobs / (until - began), 0, 0.0, False
+    rate, inserted, checked_at, is_low = jobs / (until - began), 0, 0.0, False
     wait_for(began)
     while (now := time.monotonic()) < until:
-        if now - looked_at > 1.0:
-            looked_at, is_low = now, reader.counts()[QUEUE].pending < low
+        if now - checked_at > 1.0:
+            checked_at, is_low = now, reader.counts()[QUEUE].pending < low
         if is_low or inserted < (now - began) * rate:
             seen.insert.append((now - began, timed(lambda: store.insert([JOB] * 1_000))))
             inserted += 1_000

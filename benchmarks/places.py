@@ -20,7 +20,7 @@ from forebay.stores.factory import open_engine
 QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)
 URGENT: Final = NewJob(task="urgent", payload=b"x", priority=100)
-GATES: Final = frozenset(["task:send", "task:urgent"])
+LANES: Final = frozenset(["task:send", "task:urgent"])
 BATCH: Final = 100
 CHUNK: Final = 50_000
 
@@ -127,7 +127,7 @@ def settled(jobs: Sequence[Job]) -> list[Settlement]:
 
 
 def claimed(store: Store, worker: WorkerId, done: Sequence[Settlement] = ()) -> list[Job]:
-    return list(store.settle_and_claim(worker, done, [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH).jobs)
+    return list(store.settle_and_claim(worker, done, [QueueClaim(QUEUE, BATCH, None, LANES)], BATCH).jobs)
 
 
 def timed(call: Callable[[], object]) -> float:

@@ -33,7 +33,7 @@ from tests.servers import Postgres
 
 QUEUE: Final = QueueName("default")
 JOB: Final = NewJob(task="send", payload=b"x" * 109)
-GATES: Final = frozenset(["task:send"])
+LANES: Final = frozenset(["task:send"])
 BATCH: Final = 100
 IDLE_MB: Final = 45
 SLICE: Final = 10  # calls of one kind before it is the other's turn
@@ -129,7 +129,7 @@ def alternating(calls: Sequence[Callable[[], object]], times: int, in_a_row: int
             for _ in range(in_a_row):
                 call()
             seconds[nth] += time.perf_counter() - began
-    return [max(in_a_row, times // in_a_row * in_a_row) / spent for spent in seconds]
+    return [max(in_a_row, times // in_a_row * in_a_row) / elapsed for elapsed in seconds]
 
 
 def against_last(rounds: Sequence[Sequence[float]], nth: int) -> list[tuple[float, float]]:
@@ -186,10 +186,10 @@ def speed_of_ours(url: str, jobs: int, processes: int, batch: int) -> float:
 
 def span_of_ours(url: str, batch: int, number: int) -> Span:
     store = open_engine(url).store()
-    wants = [QueueClaim(QUEUE, batch, None, GATES)]
+    claims = [QueueClaim(QUEUE, batch, None, LANES)]
     done: list[Settlement] = []
     jobs, began = 0, time.monotonic()
-    while (answer := store.settle_and_claim(WorkerId(f"w{number}"), done, wants, batch)).jobs or done:
+    while (answer := store.settle_and_claim(WorkerId(f"w{number}"), done, claims, batch)).jobs or done:
         jobs += len(answer.settled)
         done = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
     ended = time.monotonic()

@@ -65,7 +65,7 @@ WORKER: Final[Mapping[str, str]] = {
 }
 
 
-class Looked(NamedTuple):
+class Profile(NamedTuple):
     """In how many looks a thread was in each stage, and how many jobs went through meanwhile."""
 
     stages: Mapping[str, float]  # a share of the looks
@@ -109,49 +109,50 @@ def sorted_out(stacks: Sequence[str], stages: Mapping[str, str]) -> Mapping[str,
     return {name: times / looks for name, times in found.items() if name != IDLE}
 
 
-def enqueueing(one: Visit, seconds: float) -> Looked:
+def enqueueing(one: Visit, seconds: float) -> Profile:
     words = [sys.executable, "-m", "benchmarks.compare.drive", one.system.driver, "load", "1"]
     subprocess.run(words, cwd=TOP, env=one.where.environment, check=True, stdout=subprocess.DEVNULL)
     words[-2:] = ["one_by_one", str(seconds + 3)]
     with subprocess.Popen(words, cwd=TOP, env=one.where.environment, stdout=subprocess.PIPE) as program:
         time.sleep(1.5)
-        looked = watched(one, program.pid, seconds, ENQUEUE)
+        profile = watched(one, program.pid, seconds, ENQUEUE)
         answer = (program.communicate()[0] or b"").decode()
     each_second = float(json.loads(answer.splitlines()[-1])["per_second"])
-    return looked._replace(jobs=each_second * looked.seconds)
+    return profile._replace(jobs=each_second * profile.seconds)
 
 
-def draining(one: Visit, seconds: float, jobs: int) -> Looked:
+def draining(one: Visit, seconds: float, jobs: int) -> Profile:
     one.drive("load", jobs)
     one.server.analyze()
     with one.working() as workers:
         workers.wait(1_000, DEADLINE_SECONDS)
         before = noted(one.where.notes).jobs
-        looked = watched(one, workers.pids[0], seconds, WORKER)
+        profile = watched(one, workers.pids[0], seconds, WORKER)
         after = noted(one.where.notes).jobs
     if after >= jobs:
         print(f"warning: all {jobs:,} jobs were done before the look had ended", file=sys.stderr)
-    return looked._replace(jobs=after - before)
+    return profile._replace(jobs=after - before)
 
 
-def watched(one: Visit, pid: int, seconds: float, stages: Mapping[str, str]) -> Looked:
+def watched(one: Visit, pid: int, seconds: float, stages: Mapping[str, str]) -> Profile:
     began, ours, its = time.monotonic(), cpu_seconds([pid]), cpu_seconds([one.server.pid])
     found = look(pid, seconds, stages)
     took = time.monotonic() - began
-    return Looked(found, 0, took, cpu_seconds([pid]) - ours, cpu_seconds([one.server.pid]) - its)
+    return Profile(found, 0, took, cpu_seconds([pid]) - ours, cpu_seconds([one.server.pid]) - its)
 
 
-def show(title: str, looked: Looked, stages: Mapping[str, str]) -> None:
-    total, each = sum(looked.stages.values()), looked.seconds * 1e6 / looked.jobs
+def show(title: str, profile: Profile, stages: Mapping[str, str]) -> None:
+    total, each = sum(profile.stages.values()), profile.seconds * 1e6 / profile.jobs
     print(
-        f"\n{title}: {looked.jobs / looked.seconds:,.0f} jobs a second under observation, {each:.1f} us each"
+        f"\n{title}: {profile.jobs / profile.seconds:,.0f} jobs a second under observation,"
+        f" {each:.1f} us each"
     )
-    worker, its = (cpu * 1e6 / looked.jobs for cpu in (looked.worker_cpu, looked.server_cpu))
+    worker, its = (cpu * 1e6 / profile.jobs for cpu in (profile.worker_cpu, profile.server_cpu))
     print(f"CPU for one job: {worker:.1f} us in the process, {its:.1f} us in the server\n")
     rows = (
-        (name, f"{looked.stages[name] * each:.1f}", f"{looked.stages[name] / total:.0%}")
+        (name, f"{profile.stages[name] * each:.1f}", f"{profile.stages[name] / total:.0%}")
         for name in stages
-        if name in looked.stages
+        if name in profile.stages
     )
     print("\n".join(table(("stage", "us a job", "share"), rows)))
 

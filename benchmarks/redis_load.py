@@ -31,7 +31,7 @@ from benchmarks.latency import (
 )
 from benchmarks.measurements import Measurement, at_most
 from benchmarks.places import progress
-from benchmarks.postgres import BATCH, GATES, JOB, QUEUE
+from benchmarks.postgres import BATCH, JOB, LANES, QUEUE
 from benchmarks.postgres_pickup import ours
 from forebay import Forebay
 from forebay.domain.job import WorkerId
@@ -107,7 +107,7 @@ def turns(store: Store) -> None:
     ended: list[Settlement] = []
     for _ in range(CLAIMS):
         answer = store.settle_and_claim(
-            WorkerId("bench"), ended, [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH
+            WorkerId("bench"), ended, [QueueClaim(QUEUE, BATCH, None, LANES)], BATCH
         )
         ended = [decide(job, Completed(b"1"), 0.0) for job in answer.jobs]
     store.settle_and_claim(WorkerId("bench"), ended)
@@ -140,7 +140,7 @@ def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Me
         filled(short, FEW + moved)
         pairs.append((scripted_us(admin, lambda: turns(long)), scripted_us(admin, lambda: turns(short))))
         while short.settle_and_claim(
-            WorkerId("rest"), (), [QueueClaim(QUEUE, BATCH, None, GATES)], BATCH
+            WorkerId("rest"), (), [QueueClaim(QUEUE, BATCH, None, LANES)], BATCH
         ).jobs:
             pass
         progress("claims", number + 1, rounds)

@@ -114,11 +114,11 @@ def many_at_once(url: str, size: int) -> tuple[Measurement, Measurement]:
         unit="s",
         goals=(at_most(seconds, GOAL_SECONDS, " s"),),
     )
-    spent = (cpu_of_children() - before) / size * 1e6
-    spent_figure = Measurement(
-        measure="processor time of all schedulers, their start included", ours=spent, unit="us each"
+    cpu = (cpu_of_children() - before) / size * 1e6
+    cpu_measurement = Measurement(
+        measure="processor time of all schedulers, their start included", ours=cpu, unit="us each"
     )
-    return within, spent_figure
+    return within, cpu_measurement
 
 
 def every_schedule(reader: Reader) -> Iterator[Schedule]:

@@ -120,9 +120,9 @@ def insert_pair(durability: str, synchronous: str, jobs: int, how: str) -> tuple
     ours(store, WARM)
     raw(WARM)
     size = jobs // SLICES
-    spent = [(seconds(lambda: ours(store, size)), seconds(lambda: raw(size))) for _ in range(SLICES)]
+    elapsed = [(seconds(lambda: ours(store, size)), seconds(lambda: raw(size))) for _ in range(SLICES)]
     store.close()
-    return jobs / sum(each[0] for each in spent), jobs / sum(each[1] for each in spent)
+    return jobs / sum(each[0] for each in elapsed), jobs / sum(each[1] for each in elapsed)
 
 
 def claim_ms(store: Store, rounds: int) -> float:

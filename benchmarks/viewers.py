@@ -59,13 +59,13 @@ class Viewer:
         with self._client:
             while True:
                 began = time.monotonic()
-                for name, method, path, body in self._asked():
+                for name, method, path, body in self._requests():
                     self._ask(name, method, path, body)
                 if began + EVERY_SECONDS >= until:
                     return self.seen
                 time.sleep(max(0.0, began + EVERY_SECONDS - time.monotonic()))
 
-    def _asked(self) -> Iterator[tuple[str, str, str, Any]]:
+    def _requests(self) -> Iterator[tuple[str, str, str, Any]]:
         where = self._dice.choice(
             [
                 {},
@@ -93,7 +93,7 @@ class Viewer:
             self.seen.wrong[f"{name}: {status}"] += 1
 
 
-def looked(address: str, users: int, seconds: float, key: str | None = None) -> Seen:
+def measure_viewers(address: str, users: int, seconds: float, key: str | None = None) -> Seen:
     """What so many have seen together in so long."""
     all_seen, viewers = Seen(), [Viewer(address, key, number) for number in range(users)]
     until = time.monotonic() + seconds
@@ -142,7 +142,9 @@ def main() -> int:
     seconds = options.seconds / 10 if options.quick else options.seconds
     before = machine()
     with served(options.address) as address:
-        found = list(measurements(looked(address, options.users, seconds, os.environ.get("FOREBAY_API_KEY"))))
+        found = list(
+            measurements(measure_viewers(address, options.users, seconds, os.environ.get("FOREBAY_API_KEY")))
+        )
     show(f"{options.users} people look at the dashboard for {seconds:g} s", found)
     write(options.json, before, found)
     return 0

@@ -97,7 +97,7 @@ class Place:
         until(lambda: b"runs" in log.read_bytes() or self.children(started.pid))
         return started
 
-    def said(self, word: str) -> tuple[int, float]:
+    def wait_for_word(self, word: str) -> tuple[int, float]:
         """Who has said this word, and when."""
         until((self.folder / word).exists)
         pid, at = (self.folder / word).read_text().split()
@@ -187,7 +187,7 @@ def measure_timeout(rounds: int) -> Measurement:
         here.worker("--isolated", "1")
         for number in range(rounds):
             here.enqueue("deaf", f"deaf-{number}", timeout=1, retries=0)
-            pid, began = here.said(f"deaf-{number}")
+            pid, began = here.wait_for_word(f"deaf-{number}")
             late.append(until(lambda pid=pid: not is_alive(pid)) - began - 1)  # type: ignore[misc]  # as above
     return seconds("a hard timeout comes late by", late, 0.5)
 
@@ -205,11 +205,11 @@ def killed_child() -> float:
         supervisor = here.worker("--processes", "2")
         until(lambda: len(here.app.client.read(lambda reader: reader.workers())) == 2)
         here.enqueue("hold", "job")
-        pid, _ = here.said("job-1")
+        pid, _ = here.wait_for_word("job-1")
         assert pid in here.children(supervisor.pid)
         killed = time.monotonic()
         os.kill(pid, signal.SIGKILL)
-        return here.said("job-2")[1] - killed
+        return here.wait_for_word("job-2")[1] - killed
 
 
 def measure_killed_supervisor(rounds: int) -> Measurement:
@@ -223,11 +223,11 @@ def killed_supervisor() -> float:
     with place() as here:
         supervisor = here.worker("--processes", "1")
         here.enqueue("hold", "job", lease=LEASE_SECONDS)
-        here.said("job-1")
+        here.wait_for_word("job-1")
         here.worker()
         killed = time.monotonic()
         supervisor.kill()
-        return here.said("job-2")[1] - killed
+        return here.wait_for_word("job-2")[1] - killed
 
 
 # ------------------------------------------------------------------ idling

@@ -44,11 +44,11 @@ def compare(app: Forebay, folder: Path, schedule_runs: ScheduleRuns) -> Account:
     fired = [
         line.job_id for known in lines.values() for line in known if line.status is ScheduleRunStatus.ENQUEUED
     ]
-    told = told_of(folder / "told.jsonl")
-    lives = {job_id: app.client.history(job_id) for job_id in (*told, *fired) if job_id is not None}
+    accepted = read_accepted(folder / "told.jsonl")
+    lives = {job_id: app.client.history(job_id) for job_id in (*accepted, *fired) if job_id is not None}
     done = done_of(folder / "effects.log")
     for job_id, life in lives.items():
-        done.history.accepted[job_id] = as_accepted(job_id, told.get(job_id), life)
+        done.history.accepted[job_id] = as_accepted(job_id, accepted.get(job_id), life)
     account = Account(accepted=len(lives), attempts=len(done.history.starts), schedule_runs=len(fired))
     for life in (one for one in lives.values() if one is not None):
         account.states["expired" if life.job.reason == "expired" else life.job.state.value] += 1
@@ -58,24 +58,24 @@ def compare(app: Forebay, folder: Path, schedule_runs: ScheduleRuns) -> Account:
     return account
 
 
-def as_accepted(job_id: JobId, told: Accepted | None, life: Timeline | None) -> Accepted:
+def as_accepted(job_id: JobId, accepted: Accepted | None, life: Timeline | None) -> Accepted:
     """A job as its producer knows it; one of a schedule is due when it is made. When it took its unique key
     only the store can say."""
     created_at = life.job.created_at if life is not None else 0
-    if told is None:
+    if accepted is None:
         return Accepted(id=job_id, at=created_at, due_at=created_at, queue=DEFAULT_QUEUE, task="work")
-    return replace(told, at=created_at)
+    return replace(accepted, at=created_at)
 
 
-def told_of(file: Path) -> dict[JobId, Accepted]:
+def read_accepted(file: Path) -> dict[JobId, Accepted]:
     """What producers were told. Of those who heard of the same job the first has asked for it, and the others
     found their unique key taken."""
     decoder = msgspec.json.Decoder(Accepted)
-    told: dict[JobId, Accepted] = {}
+    accepted: dict[JobId, Accepted] = {}
     with file.open("rb") as lines:
         for one in map(decoder.decode, lines):
-            told.setdefault(one.id, one)
-    return told
+            accepted.setdefault(one.id, one)
+    return accepted
 
 
 @dataclass

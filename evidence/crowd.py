@@ -138,9 +138,9 @@ class Player:
         if self._held and self._dice.random() < 0.1:
             self._renew()
         ends = [self._ended(job) for job in self._held]
-        wants = [QueueClaim(queue, BATCH) for queue in self._dice.sample(QUEUES, len(QUEUES))]
+        claims = [QueueClaim(queue, BATCH) for queue in self._dice.sample(QUEUES, len(QUEUES))]
         answer = self._timed(
-            "settle_and_claim", lambda: self._store.settle_and_claim(self._worker, ends, wants, BATCH)
+            "settle_and_claim", lambda: self._store.settle_and_claim(self._worker, ends, claims, BATCH)
         )
         if answer is None:
             return 0

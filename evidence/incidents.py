@@ -107,15 +107,15 @@ def _forked(work: Callable[[], Iterator[str]]) -> list[str]:
         os._exit(status)
     os.close(theirs)
     with os.fdopen(ours) as pipe:
-        said = pipe.read().splitlines()
+        lines = pipe.read().splitlines()
     os.waitpid(pid, 0)
-    return said
+    return lines
 
 
 def _run_all(url: str) -> Iterator[str]:
-    worker, want = WorkerId("w"), QueueClaim(QueueName("default"), 500)
+    worker, request = WorkerId("w"), QueueClaim(QueueName("default"), 500)
     with closing(open_engine(url).store()) as store:
-        while jobs := store.settle_and_claim(worker, claims=[want], room=500).jobs:
+        while jobs := store.settle_and_claim(worker, claims=[request], room=500).jobs:
             yield from (bytes(job.payload).decode() for job in jobs)
             store.settle_and_claim(worker, [decide(job, Completed(b"1"), 0.0) for job in jobs])
 
@@ -171,18 +171,18 @@ class _Busy:
 @contextmanager
 def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
     """Run jobs, and remove blobs without a job again and again; the first look at them is over at once."""
-    is_over, has_looked = Event(), Event()
+    is_over, has_scanned = Event(), Event()
 
     def collect() -> None:
         with closing(app.engine.store()) as store:
             while not is_over.wait(0.001):
                 _payload_store(store).collect(blobs)
-                has_looked.set()
+                has_scanned.set()
 
     thread = Thread(target=collect)
     thread.start()
     try:
-        has_looked.wait(DEADLINE)
+        has_scanned.wait(DEADLINE)
         with app.run_worker(threads=2):
             yield
     finally:

@@ -131,21 +131,21 @@ def _end_badly(fails: int, snoozes: int) -> None:
         raise Boom("on purpose")
 
 
-class Asked(msgspec.Struct, kw_only=True):
+class Request(msgspec.Struct, kw_only=True):
     """A job that is asked for until it is accepted."""
 
     kind: str
     job: NewJob
-    asked_at: int
+    requested_at: int
 
 
-def accepted(asked: Asked, job_id: JobId, parents: tuple[tuple[JobId, OnFailure], ...]) -> Accepted:
+def accepted(request: Request, job_id: JobId, parents: tuple[tuple[JobId, OnFailure], ...]) -> Accepted:
     """What a producer knows of its job; `at` is when it has asked first."""
-    job = asked.job
+    job = request.job
     return Accepted(
         id=job_id,
-        at=asked.asked_at,
-        due_at=job.run_at or asked.asked_at + job.delay_ms,
+        at=request.requested_at,
+        due_at=job.run_at or request.requested_at + job.delay_ms,
         queue=job.queue,
         task=job.task,
         unique_key=job.unique_key,
@@ -170,9 +170,9 @@ class Feed:
         self._schedule_runs_at = SCHEDULE_RUNS_SECONDS
         self._numbers = 0
         self._turns = cycle(KINDS)
-        self._asked: list[Asked] = []
+        self._requests: list[Request] = []
         self._recent: deque[JobId] = deque(maxlen=RECENT)
-        self._told = (folder / "told.jsonl").open("wb")
+        self._accepted_file = (folder / "told.jsonl").open("wb")
         self.schedule_runs: dict[str, dict[tuple[int, str], ScheduleRun]] = {name: {} for name in SCHEDULES}
         self.kinds: Counter[str] = Counter()
         self.refusals = 0
@@ -215,7 +215,7 @@ class Feed:
         except StoreUnavailable:
             self.refusals += 1
             return False
-        self._told.close()
+        self._accepted_file.close()
         return True
 
     def _enqueue(self, lasts: float) -> None:
@@ -224,28 +224,28 @@ class Feed:
         self._owed = min(self._owed + (lasts - self._fed_at) * self._rate, self._rate)
         self._fed_at = lasts
         self.live = sum(counts.live for counts in self._app.counts().values())
-        now, room = now_ms(), MOST_LIVE - self.live - len(self._asked)
+        now, room = now_ms(), MOST_LIVE - self.live - len(self._requests)
         while self._owed >= 1 and room > 0:
             some = self._some()
-            self._asked += [Asked(kind=kind, job=job, asked_at=now) for kind, job in some]
+            self._requests += [Request(kind=kind, job=job, requested_at=now) for kind, job in some]
             self._owed -= len(some)
             room -= len(some)
         self._ask()
 
     def _ask(self) -> None:
-        if not self._asked:
+        if not self._requests:
             return
-        handles = self._app.enqueue_many([one.job for one in self._asked])
+        handles = self._app.enqueue_many([one.job for one in self._requests])
         ids = [handle.id for handle in handles]
-        for place, (one, job_id) in enumerate(zip(self._asked, ids, strict=True)):
+        for place, (one, job_id) in enumerate(zip(self._requests, ids, strict=True)):
             parents = tuple(
                 (ids[place - need.parent] if isinstance(need.parent, int) else need.parent, need.on_failure)
                 for need in one.job.depends_on
             )
-            self._told.write(msgspec.json.encode(accepted(one, job_id, parents)) + b"\n")
+            self._accepted_file.write(msgspec.json.encode(accepted(one, job_id, parents)) + b"\n")
             self.kinds[one.kind] += 1
         self._recent.extend(ids)
-        self._asked = []
+        self._requests = []
 
     def _some(self) -> list[tuple[str, NewJob]]:
         """The next jobs, of one kind."""

@@ -171,9 +171,9 @@ def play_all(engines: Sequence[str], only: str, *, is_quick: bool) -> list[Playe
     for engine in engines:
         for place, row in enumerate(ROWS):
             if only in row.name and engine in row.engines:
-                results.append(_told(play(row, engine, _points(place, is_quick=is_quick))))
+                results.append(_report(play(row, engine, _points(place, is_quick=is_quick))))
         if only in MIGRATE:
-            results.append(_told(play_migration(engine, _points(0, is_quick=is_quick))))
+            results.append(_report(play_migration(engine, _points(0, is_quick=is_quick))))
     return results
 
 
@@ -181,7 +181,7 @@ def _points(place: int, *, is_quick: bool) -> Iterable[int]:
     return [QUICK[place % len(QUICK)]] if is_quick else count(1)
 
 
-def _told(played: Played) -> Played:
+def _report(played: Played) -> Played:
     if sys.stderr.isatty():
         print(f"\r\033[K{played.engine}, {played.operation}", end="", file=sys.stderr, flush=True)
     for problem in played.problems:
@@ -195,8 +195,8 @@ def as_table(results: Sequence[Played]) -> str:
     cells = {(each.operation, each.engine): _cell(each) for each in results}
     lines = [f"| operation | {' | '.join(engines)} |", f"|---|{'---|' * len(engines)}"]
     for operation in dict.fromkeys(each.operation for each in results):
-        told = (cells.get((operation, engine), "") for engine in engines)
-        lines.append(f"| {operation} | {' | '.join(told)} |")
+        row_cells = (cells.get((operation, engine), "") for engine in engines)
+        lines.append(f"| {operation} | {' | '.join(row_cells)} |")
     kills, wrong = sum(each.kills for each in results), sum(bool(each.problems) for each in results)
     return "\n".join([*lines, "", f"{len(results)} rows, {kills:,} kills, {wrong} rows with a problem"])
 

@@ -77,8 +77,8 @@ class Stage:
 
     def run(self, n: int = 1, worker: WorkerId = OTHER) -> list[Job]:
         """Claim jobs of all queues, and begin with them."""
-        wants = [QueueClaim(queue, n) for queue in QUEUES]
-        jobs = self.store.settle_and_claim(worker, claims=wants, room=n).jobs
+        claims = [QueueClaim(queue, n) for queue in QUEUES]
+        jobs = self.store.settle_and_claim(worker, claims=claims, room=n).jobs
         now = self.clock.now_ms()
         for job in jobs:
             lease = Lease(job.id, job.attempt)

@@ -33,7 +33,7 @@ from forebay.stores.contract.values import QueueClaim
 
 ROWS: Final = Rows()
 TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")
-WANTS: Final = [QueueClaim(queue, 10) for queue in QUEUES]
+CLAIMS: Final = [QueueClaim(queue, 10) for queue in QUEUES]
 
 
 def lease(one: Job) -> Lease:
@@ -118,14 +118,14 @@ def insert_tx_async(stage: Stage) -> Act:
 @ROWS.add("settle and claim: claim", "settle_and_claim")
 def claim(stage: Stage) -> Act:
     stage.put(job(), job(), job(queue=MAIL))
-    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=CLAIMS, room=10)
 
 
 @ROWS.add("settle and claim: claim what has come due", "settle_and_claim")
 def claim_due(stage: Stage) -> Act:
     stage.put(job(delay_ms=1_000), job(expires_at=stage.clock.now_ms() + 500))
     stage.clock.advance(2_000)
-    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=CLAIMS, room=10)
 
 
 @ROWS.add("settle and claim: claim at limits", "settle_and_claim")
@@ -134,14 +134,14 @@ def claim_limited(stage: Stage) -> Act:
     for limit in stage.limits:
         stage.store.save_limit(limit)
     stage.put(*[job(limit_keys={"tenant": "a"}), job(limit_keys={"tenant": "a"}), job(), job()])
-    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10)
+    return lambda process: process.store.settle_and_claim(DYING, claims=CLAIMS, room=10)
 
 
 @ROWS.add("settle and claim: claim with unknown leases", "settle_and_claim")
 def claim_recovering(stage: Stage) -> Act:
     held(stage)
     stage.put(job())
-    return lambda process: process.store.settle_and_claim(DYING, claims=WANTS, room=10, known=[])
+    return lambda process: process.store.settle_and_claim(DYING, claims=CLAIMS, room=10, known=[])
 
 
 def settling(outcome: Outcome, *, is_good: bool = False, **changes: Any) -> Scene:
@@ -210,10 +210,10 @@ def settle_and_claim(stage: Stage) -> Act:
     stage.returned(jobs[0])
     stage.put(job(), job(queue=MAIL))
     ends = [decide(jobs[0], Completed(b"1"), 0.0), decide(jobs[1], Failed(BOOM), 0.0)]
-    return lambda process: process.store.settle_and_claim(DYING, ends, WANTS, 10)
+    return lambda process: process.store.settle_and_claim(DYING, ends, CLAIMS, 10)
 
 
-def settling_parents(wants: Sequence[QueueClaim]) -> Scene:
+def settling_parents(claims: Sequence[QueueClaim]) -> Scene:
     def scene(stage: Stage) -> Act:
         [parent, other] = held(stage, 2)
         stage.put(
@@ -222,7 +222,7 @@ def settling_parents(wants: Sequence[QueueClaim]) -> Scene:
         )
         stage.returned(parent)
         ends = [decide(parent, Completed(b"1"), 0.0), decide(other, Discarded(BOOM), 0.0)]
-        return lambda process: process.store.settle_and_claim(DYING, ends, wants, 10)
+        return lambda process: process.store.settle_and_claim(DYING, ends, claims, 10)
 
     return scene
 
@@ -234,7 +234,7 @@ ROWS.add(
     "settle_and_claim",
     continues=True,
     halfway=settling_parents(()),
-)(settling_parents(WANTS))
+)(settling_parents(CLAIMS))
 
 
 def settling_of_a_join(parents: int) -> Scene:
@@ -246,7 +246,7 @@ def settling_of_a_join(parents: int) -> Scene:
         stage.put(job(depends_on=dependencies_of([one.id for one in jobs])))
         stage.returned(*jobs[:2])
         ends = [[], *([decide(one, Completed(b"1"), 0.0)] for one in jobs[:parents])]
-        return lambda process: [process.store.settle_and_claim(DYING, end, WANTS[:1], 0) for end in ends]
+        return lambda process: [process.store.settle_and_claim(DYING, end, CLAIMS[:1], 0) for end in ends]
 
     return scene
 
@@ -263,9 +263,9 @@ ROWS.add(
 @ROWS.add("settle and claim: keep progress", "settle_and_claim")
 def keep_progress(stage: Stage) -> Act:
     [one] = held(stage)
-    said = LogLine(at=stage.clock.now_ms(), level="info", text="well", attempt=1, number=1)
+    line = LogLine(at=stage.clock.now_ms(), level="info", text="well", attempt=1, number=1)
     step = StepResult(name="half", result=b"1", attempt=1)
-    note = ProgressUpdate(lease=lease(one), progress=Progress(done=1, total=2), lines=(said,), steps=(step,))
+    note = ProgressUpdate(lease=lease(one), progress=Progress(done=1, total=2), lines=(line,), steps=(step,))
     return lambda process: process.store.settle_and_claim(DYING, updates=[note])
 
 

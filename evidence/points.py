@@ -27,9 +27,9 @@ class Points:
     """Counts what is said to the driver, once it is armed, and kills the process before the word of a
     number."""
 
-    def __init__(self, deadly: int, tell: Callable[[str], object]) -> None:
+    def __init__(self, deadly: int, report: Callable[[str], object]) -> None:
         self._deadly = deadly
-        self._tell = tell
+        self._report = report
         self._seen = 0
         self.is_armed = False
 
@@ -40,7 +40,7 @@ class Points:
                 self.die(str(self._seen))
 
     def die(self, where: str) -> NoReturn:
-        self._tell(_KILLED + where)
+        self._report(_KILLED + where)
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("no process survives this")
 
@@ -54,11 +54,11 @@ def die_at(deadly: int, act: Callable[[Points], None]) -> int | None:
         _act_and_die(Points(deadly, lambda line: os.write(theirs, line.encode())), act, theirs)
     os.close(theirs)
     with os.fdopen(ours) as pipe:
-        said = pipe.read()
+        output = pipe.read()
     _, status = os.waitpid(pid, 0)
     if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
-        raise RuntimeError(f"the process has ended by itself:\n{said}")
-    where = said.removeprefix(_KILLED)
+        raise RuntimeError(f"the process has ended by itself:\n{output}")
+    where = output.removeprefix(_KILLED)
     return None if where == AFTER else int(where)
 
 

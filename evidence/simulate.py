@@ -34,7 +34,7 @@ from forebay.domain.job_states import TRANSITIONS
 
 BATCH: Final = 20
 WHOLE_FROM: Final = 2_000  # so many runs have to show every move and every fault
-SAID_EVERY_SECONDS: Final = 60.0
+REPORT_EVERY_SECONDS: Final = 60.0
 LEGAL: Final = frozenset((str(old), str(new)) for old, followers in TRANSITIONS.items() for new in followers)
 # The order of sets of words would be another one in each process, and a number not say all.
 HASHED: Final = {"PYTHONHASHSEED": "0"}
@@ -129,7 +129,7 @@ def play(seeds: range) -> Found:
 def play_all(first: int, runs: int, processes: int) -> Found:
     """Play them in several processes, and show how far they are."""
     found, began = Found(), time.monotonic()
-    said = began
+    reported_at = began
     starts = count(first, BATCH) if not runs else range(first, first + runs, BATCH)
     ranges = (range(at, at + BATCH if not runs else min(at + BATCH, first + runs)) for at in starts)
     with ProcessPoolExecutor(processes, initializer=_prepare) as pool:
@@ -138,7 +138,7 @@ def play_all(first: int, runs: int, processes: int) -> Found:
             while waiting:
                 found.merge(waiting.pop(0).result())
                 waiting += [pool.submit(play, one) for _, one in zip(range(1), ranges, strict=False)]
-                said = _progress(found, runs, said, began)
+                reported_at = _progress(found, runs, reported_at, began)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
     return found
@@ -151,11 +151,11 @@ def _prepare() -> None:
     gc.set_threshold(200_000)
 
 
-def _progress(found: Found, runs: int, said: float, began: float) -> float:
+def _progress(found: Found, runs: int, reported_at: float, began: float) -> float:
     """Say how far it is: all the time to a person, once a minute to a file. Answers when it was last said."""
     now = time.monotonic()
-    if not sys.stderr.isatty() and now - said < SAID_EVERY_SECONDS:
-        return said
+    if not sys.stderr.isatty() and now - reported_at < REPORT_EVERY_SECONDS:
+        return reported_at
     of = f" of {runs:,}" if runs else ""
     words = f"{found.runs:,}{of} runs, {found.runs / (now - began) * 60:,.0f} a minute"
     start, end = ("\r", " ") if sys.stderr.isatty() else ("", "\n")

@@ -46,7 +46,7 @@ from evidence.storm import Storm
 from forebay import Forebay
 
 PATIENCE_SECONDS: Final = 300.0
-SAID_EVERY_SECONDS: Final = 60.0
+REPORT_EVERY_SECONDS: Final = 60.0
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Soak:
     def _play(self, feed: Feed, posts: list[Post], storm: Storm) -> None:
         """Feed and hit for as long as it lasts, and until every kind of hit was played, a program was started
         again and a schedule has fired."""
-        began = said = time.monotonic()
+        began = reported_at = time.monotonic()
         steady, *others = posts
         is_blowing = True
         while is_blowing or not feed.end():
@@ -136,8 +136,8 @@ class Soak:
             else:
                 storm.calm()
             self._man(posts)
-            if time.monotonic() - said > SAID_EVERY_SECONDS:
-                said = time.monotonic()
+            if time.monotonic() - reported_at > REPORT_EVERY_SECONDS:
+                reported_at = time.monotonic()
                 print(
                     f"{lasts / 60:.0f} min, {feed.kinds.total():,} jobs accepted, {feed.live:,} of them live",
                     file=sys.stderr,

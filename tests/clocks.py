@@ -14,19 +14,19 @@ class FollowedClock(ManualClock):
         super().__init__(now_ms)
         self._followers: list[Callable[[int], object]] = []
 
-    def lead(self, follower: Callable[[int], object]) -> None:
+    def add_follower(self, follower: Callable[[int], object]) -> None:
         """From now on this one has this time."""
         self._followers.append(follower)
         follower(self.now_ms())
 
     def advance(self, ms: int = 0, *, seconds: float = 0) -> None:
         super().advance(ms, seconds=seconds)
-        self._tell()
+        self._notify()
 
     def set(self, now_ms: int) -> None:
         super().set(now_ms)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for follower in self._followers:
             follower(self.now_ms())

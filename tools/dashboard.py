@@ -170,8 +170,8 @@ def _packed_npm() -> tuple[Sequence[str], str]:
 
 
 def _version(node: str) -> tuple[int, ...]:
-    said = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    return tuple(map(int, re.findall(r"\d+", said)[:2]))
+    output = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    return tuple(map(int, re.findall(r"\d+", output)[:2]))
 
 
 def _sources() -> Iterator[Path]:

@@ -121,28 +121,28 @@ class Ending(TypedDict):
     examples: int
     failures: int
     seconds: float
-    said: str
+    output: str
 
 
 def fuzz_each(names: Sequence[str], limits: Namespace, words: Sequence[str]) -> int:
     """Run schemathesis for each operation that the record does not have; 0 if all of them are `ok`."""
     record: Path | None = limits.record
     known = recorded(record) if record else {}
-    asked = [(name, mode) for name in names or operations() for mode in MODES]
+    pairs = [(name, mode) for name in names or operations() for mode in MODES]
     # A process for each server: the frameworks import some of their parts late, and not for several threads.
     with ProcessPoolExecutor(limits.processes, get_context("spawn"), max_tasks_per_child=1) as processes:
-        runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in asked if one not in known]
+        runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in pairs if one not in known]
         for run in as_completed(runs):
             ending = run.result()
             known[ending["name"], ending["mode"]] = ending
-            line = "{word:8} {name:20} {mode:8} {examples:5} examples {seconds:4.0f} s {said}"
+            line = "{word:8} {name:20} {mode:8} {examples:5} examples {seconds:4.0f} s {output}"
             print(line.format(**ending), flush=True)
             if record:
                 with record.open("a") as lines:
                     lines.write(json.dumps(ending) + "\n")
-    told = Counter(known[one]["word"] for one in asked)
-    print(", ".join(f"{count} {word}" for word, count in told.most_common()))
-    return int(set(told) != {WORDS[0]})
+    counts = Counter(known[one]["word"] for one in pairs)
+    print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
+    return int(set(counts) != {WORDS[0]})
 
 
 def recorded(record: Path) -> dict[tuple[str, str], Ending]:
@@ -155,26 +155,26 @@ def recorded(record: Path) -> dict[tuple[str, str], Ending]:
 def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Ending:
     """How it went with one operation and requests of one kind."""
     began = time.monotonic()
-    with served() as address, tempfile.TemporaryDirectory() as folder, TemporaryFile("w+") as said:
+    with served() as address, tempfile.TemporaryDirectory() as folder, TemporaryFile("w+") as output:
         report = Path(folder) / "report.json"
         options = ["--include-operation-id", name, "--mode", mode, *MODES[mode], *words]
         options += ["--wait-for-schema", str(SCHEMA_SECONDS), "--report-json-path", str(report)]
-        told = command(address, Path(folder), options)
-        run = subprocess.Popen(told, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
+        line_of_command = command(address, Path(folder), options)
+        run = subprocess.Popen(line_of_command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         is_over = _waited(run, seconds)
         if is_over:
             run.send_signal(signal.SIGINT)  # then it tells what it has found so far
             if _waited(run, GRACE_SECONDS):
                 run.kill()
                 run.wait()
-        said.seek(0)
-        text = said.read()
-        told_of = json.loads(report.read_text()) if report.exists() else None
-    cases = told_of["test_cases"] if told_of else {}
+        output.seek(0)
+        text = output.read()
+        record = json.loads(report.read_text()) if report.exists() else None
+    cases = record["test_cases"] if record else {}
     word = CUT_OFF if is_over else WORDS.get(run.returncode, NOT_RUN)
     if cases.get("unique_failures"):
         word = WORDS[1]
-    elif told_of and word == NOT_RUN and _has_nothing_to_spoil(told_of):
+    elif record and word == NOT_RUN and _has_nothing_to_spoil(record):
         word = WORDS[0]
     return Ending(
         name=name,
@@ -183,7 +183,7 @@ def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Endi
         examples=cases.get("generated", 0),
         failures=cases.get("unique_failures", 0),
         seconds=round(time.monotonic() - began, 1),
-        said=text if word in (WORDS[1], NOT_RUN) else "",
+        output=text if word in (WORDS[1], NOT_RUN) else "",
     )
 
 
@@ -214,8 +214,8 @@ def main() -> int:
     options.add_argument(
         "--record", type=Path, help="a file with a line of JSON for each operation that has ended"
     )
-    asked, more = options.parse_known_args(words)
-    return fuzz_each(asked.each, asked, ["--max-examples", str(asked.max_examples), *PHASES, *more])
+    parsed, more = options.parse_known_args(words)
+    return fuzz_each(parsed.each, parsed, ["--max-examples", str(parsed.max_examples), *PHASES, *more])
 
 
 if __name__ == "__main__":

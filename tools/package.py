@@ -47,7 +47,7 @@ TRIAL: Final = "import forebay, forebay.testing, pytest_forebay; print(forebay._
 
 def export(folder: Path) -> None:
     """The files of the project, as git knows them, with the page if it is built."""
-    listed = _said(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT)
+    listed = _output_of(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], ROOT)
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():  # one that was deleted and not committed yet is still on the list
             _copy(ROOT / name, folder / name)
@@ -65,14 +65,14 @@ def build(kind: str, source: Path, out: Path) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "SOURCE_DATE_EPOCH": epoch(), "PATH": os.defpath}
     env.pop("FOREBAY_SKIP_DASHBOARD", None)
-    name = _said([sys.executable, "-c", BUILD, kind, str(out)], source, env).split()[-1]
+    name = _output_of([sys.executable, "-c", BUILD, kind, str(out)], source, env).split()[-1]
     return out / name
 
 
 def epoch() -> str:
     """The time of the commit, which two who build it share."""
     try:
-        return _said(["git", "log", "-1", "--format=%ct"], ROOT).strip() or USUAL_EPOCH
+        return _output_of(["git", "log", "-1", "--format=%ct"], ROOT).strip() or USUAL_EPOCH
     except SystemExit:
         return USUAL_EPOCH
 
@@ -116,9 +116,11 @@ def installed(wheel: Path, folder: Path) -> Path:
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
     quietly = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
-    _said([sys.executable, "-m", "pip", "--python", str(python), "install", *quietly, str(wheel)], folder)
+    _output_of(
+        [sys.executable, "-m", "pip", "--python", str(python), "install", *quietly, str(wheel)], folder
+    )
     packages = Path(
-        _said([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder)
+        _output_of([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], folder)
     )
     (Path(str(packages).strip()) / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     return folder / "bin"
@@ -127,14 +129,16 @@ def installed(wheel: Path, folder: Path) -> Path:
 def tried(programs: Path) -> dict[str, object]:
     """Return the installed program's description of itself; it must be the installed one."""
     home = programs.parent.resolve()
-    where = Path(_said([str(programs / "python"), "-c", TRIAL], home).strip())
+    where = Path(_output_of([str(programs / "python"), "-c", TRIAL], home).strip())
     if home not in where.resolve().parents:
         raise SystemExit(f"forebay was imported from {where}, and not from {home}")
-    told: dict[str, object] = json.loads(_said([str(programs / "forebay"), "version", "--json"], home))
-    return told
+    version: dict[str, object] = json.loads(
+        _output_of([str(programs / "forebay"), "version", "--json"], home)
+    )
+    return version
 
 
-def _said(words: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> str:
+def _output_of(words: Sequence[str], folder: Path, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(words)[:200]} has failed:\n{done.stdout}{done.stderr}")
@@ -157,14 +161,16 @@ def main() -> int:
         for one, other in zip(made, again, strict=True):
             if digest(one) != digest(other):
                 raise SystemExit(f"{one.name} is another when it is built again")
-        told = tried(installed(made[1], folder / "venv"))
-        if not told["has_dashboard"]:
+        version = tried(installed(made[1], folder / "venv"))
+        if not version["has_dashboard"]:
             raise SystemExit("the wheel has no dashboard")
         out.mkdir(parents=True, exist_ok=True)
         for one in made:
             shutil.copyfile(one, out / one.name)
             print(f"{digest(one)}  {out / one.name}  {one.stat().st_size:,} bytes")
-    print(f"forebay {told['forebay']} was installed from the wheel, and runs on Python {told['python']}")
+    print(
+        f"forebay {version['forebay']} was installed from the wheel, and runs on Python {version['python']}"
+    )
     return 0
 
 

@@ -117,11 +117,11 @@ def _npm(name: str, locked: dict[str, Any]) -> Component:
 
 
 def _committed_at() -> datetime:
-    said = os.environ.get("SOURCE_DATE_EPOCH")
-    if said is None:
+    seconds = os.environ.get("SOURCE_DATE_EPOCH")
+    if seconds is None:
         command = ["git", "log", "-1", "--format=%ct"]
-        said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return datetime.fromtimestamp(int(said), UTC)
+        seconds = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return datetime.fromtimestamp(int(seconds), UTC)
 
 
 def text() -> str:

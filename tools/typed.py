@@ -26,18 +26,18 @@ def judged(package: str) -> dict[str, Any]:
     env = {**os.environ, "PATH": path}
     done = subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, check=False)
     try:
-        told: dict[str, Any] = json.loads(done.stdout)
+        report: dict[str, Any] = json.loads(done.stdout)
     except json.JSONDecodeError:
         raise SystemExit(
             f"the type checker has said nothing that can be read:\n{done.stdout}{done.stderr}"
         ) from None
-    return told
+    return report
 
 
-def faults(told: dict[str, Any]) -> list[str]:
+def faults(report: dict[str, Any]) -> list[str]:
     """Return a line for each name that is not fully typed."""
     found = []
-    for symbol in told["typeCompleteness"]["symbols"]:
+    for symbol in report["typeCompleteness"]["symbols"]:
         if symbol["isExported"] and not symbol["isTypeKnown"]:
             reasons = [one["message"].splitlines()[0] for one in symbol["diagnostics"]]
             found.append(f"{symbol['name']}: {'; '.join(dict.fromkeys(reasons)) or 'its type is not known'}")
@@ -47,11 +47,11 @@ def faults(told: dict[str, Any]) -> list[str]:
 def main() -> int:
     is_bad = False
     for package in PACKAGES:
-        told = judged(package)
-        whole = told["typeCompleteness"]
-        for line in faults(told):
+        report = judged(package)
+        whole = report["typeCompleteness"]
+        for line in faults(report):
             print(line)
-        for one in told["generalDiagnostics"]:
+        for one in report["generalDiagnostics"]:
             print(f"{one.get('file', package)}: {one['message']}")
         counts = whole["exportedSymbolCounts"]
         print(f"{package}: {whole['completenessScore']:.1%} complete, of {sum(counts.values()):,} names")

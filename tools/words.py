@@ -1,7 +1,7 @@
 """The word lists of the house: read by tools/names.py, tests/house/test_names.py and the hook of pre-commit.
 
 A word is refused when the glossary (docs/reference/glossary.md) has another one for the same thing and the
-word has no second use here. Words with a second use, such as `gate` or `hold`, are left to review.
+word has no second use here. Words with a second use, such as `hold`, are left to review.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ OTHER_MEANING: Final[dict[tuple[str, str], str]] = {
     ("src/forebay/compat/celery/options.py", "beat"): "settings of Celery's: beat_schedule, beat_scheduler",
     ("tests/importers/test_celery_facade.py", "beat"): "beat_schedule, a setting of Celery's",
     ("tests/servers.py", "nobody"): "the user of Unix systems, for a server that root may not start",
+    ("tests/worker/test_interrupted_calls.py", "gate"): "the shutdown gate of compat/task_queue",
 }
 
 # A docstring of a module names the thing in it; it does not begin with one of these.

@@ -18,8 +18,8 @@ def scheduled(url: str) -> Forebay:
     app = Forebay(url)
 
     @app.cron("* * * * * *", name="tick", overlap="skip")
-    @app.task(name="tell")
-    def tell(who: str = "tick") -> None:
+    @app.task(name="announce")
+    def announce(who: str = "tick") -> None:
         print(f"{who:6} for {current_job().job.metadata['scheduled_for']}", flush=True)
 
     return app
@@ -32,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'jobs.db'}"
         with scheduled(url) as app, scheduled(url) as other, app.run_worker(), other.run_worker():
-            app.schedules.save("tock", "tell", ["tock"], every=2)
+            app.schedules.save("tock", "announce", ["tock"], every=2)
             sleep(seconds)
         with Forebay(url) as after:
             for schedule in after.schedules.list():

@@ -154,12 +154,12 @@ def enqueue_report() -> None:
     screen.event("enqueued", end.task, last.id, f"a workflow, after {len(pages)} times count_words")
 
 
-def run(seconds: float | None, asked: list[int]) -> None:
+def run(seconds: float | None, stop_signals: list[int]) -> None:
     """Enqueue until a stop signal, or until the time is over."""
     ends = None if seconds is None else time.monotonic() + seconds
     with app.run_worker(threads=4):
         enqueue_report()
-        while not asked and (ends is None or time.monotonic() < ends):
+        while not stop_signals and (ends is None or time.monotonic() < ends):
             time.sleep(1 / JOBS_A_SECOND)
             enqueue_one()
             if random.random() < 1 / 40:
@@ -212,9 +212,9 @@ def main() -> int:
     options = parser.parse_args()
     # A signal handler interrupts this thread, so it must not take a lock that the loop may hold, as an
     # Event does.
-    asked: list[int] = []
+    stop_signals: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: asked.append(received))
+        signal.signal(number, lambda received, _: stop_signals.append(received))
     FILE.parent.mkdir(exist_ok=True)
     with app:
         completed, dead = count("completed"), count("dead")
@@ -225,7 +225,7 @@ def main() -> int:
             if "/dashboard/" in where:
                 screen.reminder = where
             print(where, flush=True)
-            run(options.seconds, asked)
+            run(options.seconds, stop_signals)
         print(
             f"stopped; {count('completed') - completed} completed, {count('dead') - dead} dead, "
             f"{count('live')} wait for the next time"

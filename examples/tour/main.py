@@ -159,7 +159,7 @@ class View:
             self._print_at = time.monotonic() + LINE_EVERY_SECONDS
             print(line, flush=True)
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         print(f"\r{self._cut(text)}" if self._is_live else text, flush=True)
 
     def _cut(self, text: str) -> str:
@@ -190,13 +190,13 @@ def work(app: Forebay, crew: Crew, file: Path, accepted: int, deadline: float) -
     """Run all jobs and kill one worker on the way; return the jobs that it was running."""
     view = View(app, accepted)
     first, second = crew.hire(), crew.hire()
-    view.say(f"two workers begin: {first.pid} and {second.pid}")
+    view.print_line(f"two workers begin: {first.pid} and {second.pid}")
     watch(view, crew, lambda: view.final > accepted * 0.4, deadline)
     killed = kill_at_work(crew, first, file)
-    view.say(f"worker {first.pid} gets SIGKILL while it runs {len(killed)} jobs")
-    view.say(f"worker {crew.hire().pid} takes its place")
+    view.print_line(f"worker {first.pid} gets SIGKILL while it runs {len(killed)} jobs")
+    view.print_line(f"worker {crew.hire().pid} takes its place")
     watch(view, crew, lambda: view.final >= accepted, deadline)
-    view.say(f"{view.final:,} of {accepted:,} jobs are final")
+    view.print_line(f"{view.final:,} of {accepted:,} jobs are final")
     return killed
 
 

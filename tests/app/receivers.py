@@ -75,15 +75,15 @@ class _Mail(StreamRequestHandler):
 
     def _talk(self) -> None:
         receivers: list[str] = []
-        self._say("220 here")
+        self._reply("220 here")
         while line := self.rfile.readline().decode(errors="replace").rstrip():
             word = line.split(maxsplit=1)[0].upper()
             if word == "RCPT":
                 receivers.append(line.partition("<")[2].partition(">")[0])
             if word == "DATA":
-                self._say("354 go on")
+                self._reply("354 go on")
                 self.server.seen.append((receivers, self._data()))
-            self._say("221 bye" if word == "QUIT" else "250 ok")
+            self._reply("221 bye" if word == "QUIT" else "250 ok")
             if word == "QUIT":
                 return
 
@@ -91,7 +91,7 @@ class _Mail(StreamRequestHandler):
         lines = iter(self.rfile.readline, b".\r\n")
         return b"".join(lines).decode()
 
-    def _say(self, line: str) -> None:
+    def _reply(self, line: str) -> None:
         self.wfile.write(f"{line}\r\n".encode())
 
 

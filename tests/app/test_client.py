@@ -20,7 +20,7 @@ from forebay.errors import StoreRefused
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from tests.app.watched_engine import Gate, WatchedEngine
+from tests.app.watched_engine import InsertBarrier, WatchedEngine
 from tests.stores.sqlite_support import in_thread, probe
 from tests.stores.support import new_job
 
@@ -29,33 +29,35 @@ Answer = Callable[[], list[JobHandle[Any]]]
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def barrier() -> InsertBarrier:
+    return InsertBarrier()
 
 
 @pytest.fixture
-def watched(engine: Engine, gate: Gate) -> WatchedEngine:
-    """An engine whose first insert waits before a gate."""
-    return WatchedEngine(engine, gate)
+def watched(engine: Engine, barrier: InsertBarrier) -> WatchedEngine:
+    """An engine whose first insert waits at a barrier."""
+    return WatchedEngine(engine, barrier)
 
 
 @pytest.fixture
-def client(watched: WatchedEngine, clock: ManualClock, gate: Gate) -> Iterator[Client]:
+def client(watched: WatchedEngine, clock: ManualClock, barrier: InsertBarrier) -> Iterator[Client]:
     client = Client(watched.contract, clock)
     yield client
-    gate.open()
+    barrier.open()
     client.close()
 
 
-def behind_the_gate(client: Client, gate: Gate, *batches: list[NewJob], **options: Any) -> list[Answer]:
+def behind_the_barrier(
+    client: Client, barrier: InsertBarrier, *batches: list[NewJob], **options: Any
+) -> list[Answer]:
     """Threads that enqueue a batch each, in this order, while the store is busy; it is busy no more after."""
     first = in_thread(lambda: client.enqueue([new_job(task="first")]))
-    gate.wait()
+    barrier.wait()
     answers: list[Answer] = []
     for number, batch in enumerate(batches, start=1):
         answers.append(in_thread(lambda batch=batch: client.enqueue(batch, **options)))  # type: ignore[misc]  # a lambda's default
         probe(lambda number=number: len(client._pending_inserts) == number, "the thread left its jobs")  # type: ignore[misc]
-    gate.open()
+    barrier.open()
     first()
     return answers
 
@@ -69,9 +71,9 @@ def tasks_of(client: Client, handles: list[JobHandle[Any]]) -> list[str]:
 
 @pytest.mark.shows("R-ENQ-19")
 def test_threads_that_find_the_store_busy_share_one_call(
-    client: Client, watched: WatchedEngine, gate: Gate
+    client: Client, watched: WatchedEngine, barrier: InsertBarrier
 ) -> None:
-    answers = behind_the_gate(client, gate, *[[new_job(task=f"t{n}")] for n in range(8)])
+    answers = behind_the_barrier(client, barrier, *[[new_job(task=f"t{n}")] for n in range(8)])
 
     handles = [answer()[0] for answer in answers]
 
@@ -80,11 +82,11 @@ def test_threads_that_find_the_store_busy_share_one_call(
 
 
 def test_batches_of_any_size_get_their_own_receipts_in_order(
-    client: Client, watched: WatchedEngine, gate: Gate
+    client: Client, watched: WatchedEngine, barrier: InsertBarrier
 ) -> None:
     batches = [[new_job(task=f"{n}-{m}") for m in range(n)] for n in range(5)]
 
-    answers = behind_the_gate(client, gate, *batches)
+    answers = behind_the_barrier(client, barrier, *batches)
 
     found = [tasks_of(client, answer()) for answer in answers]
     assert found == [[f"{n}-{m}" for m in range(n)] for n in range(5)]
@@ -109,10 +111,12 @@ def test_what_eight_threads_enqueue_at_once_is_all_there_under_different_ids(
     client.close()
 
 
-def test_a_store_is_opened_once_for_all_threads(client: Client, watched: WatchedEngine, gate: Gate) -> None:
+def test_a_store_is_opened_once_for_all_threads(
+    client: Client, watched: WatchedEngine, barrier: InsertBarrier
+) -> None:
     assert watched.stores == []
 
-    for answer in behind_the_gate(client, gate, [new_job()], [new_job()]):
+    for answer in behind_the_barrier(client, barrier, [new_job()], [new_job()]):
         answer()
 
     assert len(watched.stores) == 1
@@ -144,7 +148,7 @@ REFUSALS: list[Any] = [
 @pytest.mark.parametrize(("prepare", "batch", "error"), REFUSALS)
 def test_a_refusal_reaches_its_own_thread_and_hurts_no_other(
     client: Client,
-    gate: Gate,
+    barrier: InsertBarrier,
     store: Store,
     prepare: Callable[[Store], None],
     batch: list[NewJob],
@@ -152,8 +156,8 @@ def test_a_refusal_reaches_its_own_thread_and_hurts_no_other(
 ) -> None:
     prepare(store)
 
-    before, refused, after = behind_the_gate(
-        client, gate, [new_job(task="before")], batch, [new_job(task="after")]
+    before, refused, after = behind_the_barrier(
+        client, barrier, [new_job(task="before")], batch, [new_job(task="after")]
     )
 
     assert tasks_of(client, before()) == ["before"]
@@ -162,9 +166,11 @@ def test_a_refusal_reaches_its_own_thread_and_hurts_no_other(
         refused()
 
 
-def test_something_that_is_no_job_is_refused_before_it_can_hurt_others(client: Client, gate: Gate) -> None:
+def test_something_that_is_no_job_is_refused_before_it_can_hurt_others(
+    client: Client, barrier: InsertBarrier
+) -> None:
     wrong: Any = ["send"]
-    gate.open()
+    barrier.open()
 
     with pytest.raises(InvalidJob, match=r"only jobs made by task\.job"):
         client.enqueue(wrong)
@@ -173,19 +179,19 @@ def test_something_that_is_no_job_is_refused_before_it_can_hurt_others(client: C
 
 
 def test_jobs_may_come_from_a_generator_and_a_list_that_changes_later(
-    client: Client, watched: WatchedEngine, gate: Gate
+    client: Client, watched: WatchedEngine, barrier: InsertBarrier
 ) -> None:
     growing = [new_job(task="a")]
     made: Any = (new_job(task=name) for name in "bc")
 
-    answers = behind_the_gate(client, gate, growing, made)
+    answers = behind_the_barrier(client, barrier, growing, made)
     growing.append(new_job(task="late"))
 
     assert [tasks_of(client, answer()) for answer in answers] == [["a"], ["b", "c"]]
 
 
-def test_two_threads_with_one_key_get_one_job(client: Client, gate: Gate) -> None:
-    answers = behind_the_gate(client, gate, *[[new_job(unique_key="k")] for _ in range(4)])
+def test_two_threads_with_one_key_get_one_job(client: Client, barrier: InsertBarrier) -> None:
+    answers = behind_the_barrier(client, barrier, *[[new_job(unique_key="k")] for _ in range(4)])
 
     handles = [answer()[0] for answer in answers]
 
@@ -194,11 +200,11 @@ def test_two_threads_with_one_key_get_one_job(client: Client, gate: Gate) -> Non
 
 
 def test_requests_that_want_an_error_for_a_taken_key_are_not_merged(
-    client: Client, watched: WatchedEngine, gate: Gate
+    client: Client, watched: WatchedEngine, barrier: InsertBarrier
 ) -> None:
     batches = [[new_job(unique_key="k")] for _ in range(3)]
 
-    first, *others = behind_the_gate(client, gate, *batches, on_conflict="raise")
+    first, *others = behind_the_barrier(client, barrier, *batches, on_conflict="raise")
 
     holder = first()[0].id
     for other in others:
@@ -214,8 +220,8 @@ def test_requests_that_want_an_error_for_a_taken_key_are_not_merged(
 class Failing:
     """Lets one insert pass, and raises an error of its own in the next ones."""
 
-    def __init__(self, gate: Gate, error: BaseException, times: int) -> None:
-        self._gate = gate
+    def __init__(self, barrier: InsertBarrier, error: BaseException, times: int) -> None:
+        self._barrier = barrier
         self._error = error
         self._left = times
         self._passed = False
@@ -223,7 +229,7 @@ class Failing:
     def __call__(self, name: str, args: tuple[Any, ...]) -> None:
         if name != "insert":
             return
-        self._gate(name, args)
+        self._barrier(name, args)
         if self._passed and self._left:
             self._left -= 1
             raise self._error
@@ -232,13 +238,13 @@ class Failing:
 
 @pytest.mark.shows("R-EDGE-65")
 def test_when_the_store_is_away_each_thread_hears_it_and_the_call_is_not_repeated(
-    engine: Engine, clock: ManualClock, gate: Gate
+    engine: Engine, clock: ManualClock, barrier: InsertBarrier
 ) -> None:
     # What was not answered may have happened: a second try by ourselves could store a job twice.
-    watched = WatchedEngine(engine, Failing(gate, StoreUnavailable("away"), times=1))
+    watched = WatchedEngine(engine, Failing(barrier, StoreUnavailable("away"), times=1))
     client = Client(watched.contract, clock)
 
-    answers = behind_the_gate(client, gate, [new_job()], [new_job()], [new_job()])
+    answers = behind_the_barrier(client, barrier, [new_job()], [new_job()], [new_job()])
 
     heard: list[BaseException] = []
     for answer in answers:
@@ -281,13 +287,13 @@ def test_the_audit_log_says_who_has_raised_a_job(engine: Engine, clock: ManualCl
 
 
 def test_when_the_merged_call_is_refused_its_halves_are_tried_down_to_the_culprit(
-    engine: Engine, clock: ManualClock, gate: Gate
+    engine: Engine, clock: ManualClock, barrier: InsertBarrier
 ) -> None:
     error = StoreRefused("cannot hold this")
-    watched = WatchedEngine(engine, Failing(gate, error, times=2))
+    watched = WatchedEngine(engine, Failing(barrier, error, times=2))
     client = Client(watched.contract, clock)
 
-    to_blame, *others = behind_the_gate(client, gate, [new_job()], [new_job()], [new_job()])
+    to_blame, *others = behind_the_barrier(client, barrier, [new_job()], [new_job()], [new_job()])
 
     with pytest.raises(type(error), match=str(error)):
         to_blame()
@@ -298,13 +304,13 @@ def test_when_the_merged_call_is_refused_its_halves_are_tried_down_to_the_culpri
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("a bug")])
 def test_when_the_thread_that_stores_is_interrupted_the_others_are_told(
-    engine: Engine, clock: ManualClock, gate: Gate, error: BaseException
+    engine: Engine, clock: ManualClock, barrier: InsertBarrier, error: BaseException
 ) -> None:
     # How far it came is unknown, so nothing is tried again.
-    watched = WatchedEngine(engine, Failing(gate, error, times=1))
+    watched = WatchedEngine(engine, Failing(barrier, error, times=1))
     client = Client(watched.contract, clock)
 
-    answers = behind_the_gate(client, gate, [new_job()], [new_job()])
+    answers = behind_the_barrier(client, barrier, [new_job()], [new_job()])
 
     outcomes = {type(_error_of(answer)) for answer in answers}
     assert outcomes == {type(error), StoreUnavailable}
@@ -489,12 +495,14 @@ def test_an_app_that_was_never_used_can_be_closed(url: str) -> None:
 
 
 @pytest.mark.shows("R-EDGE-25")
-def test_enqueue_and_close_at_one_moment_store_the_job_or_raise(client: Client, gate: Gate) -> None:
+def test_enqueue_and_close_at_one_moment_store_the_job_or_raise(
+    client: Client, barrier: InsertBarrier
+) -> None:
     stored = in_thread(lambda: client.enqueue([new_job()]))
-    gate.wait()
+    barrier.wait()
     closed = in_thread(client.close)
 
-    gate.open()
+    barrier.open()
     closed()
 
     [handle] = stored()

@@ -15,7 +15,7 @@ from forebay.app.offload_thread import OffloadThread
 from forebay.domain.job import JobId, QueueName
 from forebay.stores.contract.engine import Engine
 from forebay.testing.manual_clock import ManualClock
-from tests.app.watched_engine import DEADLINE, Gate, WatchedEngine
+from tests.app.watched_engine import DEADLINE, InsertBarrier, WatchedEngine
 from tests.stores.sqlite_support import probe
 from tests.stores.support import new_job
 
@@ -33,13 +33,13 @@ def play(scene: Coroutine[Any, Any, Any]) -> Any:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def barrier() -> InsertBarrier:
+    return InsertBarrier()
 
 
 @pytest.fixture
-def watched(engine: Engine, gate: Gate) -> WatchedEngine:
-    return WatchedEngine(engine, gate)
+def watched(engine: Engine, barrier: InsertBarrier) -> WatchedEngine:
+    return WatchedEngine(engine, barrier)
 
 
 async def until(event: threading.Event) -> None:
@@ -54,15 +54,17 @@ def test_a_job_enqueued_by_a_coroutine_is_stored(app: Forebay) -> None:
     assert (handle.is_new, handle.refresh().priority) == (True, 3)
 
 
-def test_a_hundred_coroutines_share_few_calls(watched: WatchedEngine, gate: Gate, clock: ManualClock) -> None:
+def test_a_hundred_coroutines_share_few_calls(
+    watched: WatchedEngine, barrier: InsertBarrier, clock: ManualClock
+) -> None:
     client = Client(watched.contract, clock)
 
     async def scene() -> list[JobId]:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
-        await until(gate.is_reached)
+        await until(barrier.is_reached)
         others = [asyncio.create_task(client.enqueue_async([new_job(task=f"t{n}")])) for n in range(100)]
         await asyncio.sleep(0)  # lets each of them run up to its hop
-        gate.open()
+        barrier.open()
         answers = await asyncio.gather(first, *others)
         return [handle.id for [handle] in answers]
 
@@ -75,18 +77,18 @@ def test_a_hundred_coroutines_share_few_calls(watched: WatchedEngine, gate: Gate
 
 
 def test_coroutines_and_threads_are_merged_into_one_call(
-    watched: WatchedEngine, gate: Gate, clock: ManualClock
+    watched: WatchedEngine, barrier: InsertBarrier, clock: ManualClock
 ) -> None:
     client = Client(watched.contract, clock)
 
     async def scene() -> list[Any]:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
-        await until(gate.is_reached)
+        await until(barrier.is_reached)
         threads = [asyncio.to_thread(client.enqueue, [new_job()]) for _ in range(3)]
         coroutines = [client.enqueue_async([new_job()]) for _ in range(3)]
         both = asyncio.gather(*threads, *coroutines)
         await asyncio.to_thread(probe, lambda: len(client._pending_inserts) == 6, "all have left their jobs")
-        gate.open()
+        barrier.open()
         return [await first, *await both]
 
     assert len({handle.id for [handle] in play(scene())}) == 7
@@ -139,17 +141,17 @@ def test_a_partial_batch_of_a_coroutine_tells_the_refused_apart(app: Forebay) ->
 
 
 def test_a_coroutine_that_is_cancelled_before_its_turn_stores_nothing(
-    watched: WatchedEngine, gate: Gate, clock: ManualClock
+    watched: WatchedEngine, barrier: InsertBarrier, clock: ManualClock
 ) -> None:
     # It must not lie about either: the next to enqueue would store it, perhaps an hour later.
     client = Client(watched.contract, clock)
 
     async def scene() -> None:
         first = asyncio.create_task(client.enqueue_async([new_job()]))
-        await until(gate.is_reached)
+        await until(barrier.is_reached)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.enqueue_async([new_job(task="unwanted")]), timeout=0.01)
-        gate.open()
+        barrier.open()
         await first
 
     play(scene())
@@ -161,17 +163,17 @@ def test_a_coroutine_that_is_cancelled_before_its_turn_stores_nothing(
 
 
 def test_a_coroutine_that_is_cancelled_during_the_call_may_have_stored_its_job(
-    watched: WatchedEngine, gate: Gate, clock: ManualClock
+    watched: WatchedEngine, barrier: InsertBarrier, clock: ManualClock
 ) -> None:
     client = Client(watched.contract, clock)
 
     async def scene() -> None:
         call = asyncio.create_task(client.enqueue_async([new_job()]))
-        await until(gate.is_reached)
+        await until(barrier.is_reached)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        gate.open()
+        barrier.open()
         await client.enqueue_async([new_job()])
 
     play(scene())

@@ -336,7 +336,7 @@ class Asking:
 
     def __init__(self) -> None:
         self.consumer: Consumer | None = None
-        self.told: list[str] = []
+        self.received: list[str] = []
 
     def on_claimed(self, jobs: Sequence[Job]) -> None:
         self._ask("claimed", jobs)
@@ -353,7 +353,7 @@ class Asking:
         thread = Thread(target=self.consumer.check_leases, args=(jobs,), daemon=True)
         thread.start()
         thread.join()
-        self.told.append(what)
+        self.received.append(what)
 
 
 def ends_in_time(call: Callable[[], object]) -> bool:
@@ -385,7 +385,7 @@ def test_an_observer_may_call_the_consumer(
 
     # The claim of one job, and the end of the attempt that the sweep has settled.
     consumer.close()
-    assert asking.told[:2] == ["claimed", "ended"]
+    assert asking.received[:2] == ["claimed", "ended"]
 
 
 def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(

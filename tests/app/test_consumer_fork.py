@@ -33,9 +33,9 @@ def noted(url):
 
 def heard(script: str, path: Path, lines: int) -> list[str]:
     with program(OPENING + script, path) as forking:
-        said = [forking.hear() for _ in range(lines)]
+        output = [forking.hear() for _ in range(lines)]
         assert forking.wait() == 0
-    return said
+    return output
 
 
 def test_on_a_file_that_was_open_the_child_is_refused_and_the_parent_goes_on(tmp_path: Path) -> None:
@@ -50,12 +50,12 @@ say(child(lambda: consumer.check_leases([first])))
 say(child(lambda: consumer.close()))
 say(consumer.complete(first), len(consumer.claim(5)))
 """
-    said = heard(script, tmp_path / "jobs.db", 8)
+    output = heard(script, tmp_path / "jobs.db", 8)
 
-    refusals, codes = said[0:6:2], said[1:6:2]
+    refusals, codes = output[0:6:2], output[1:6:2]
     assert all(line.startswith("StoreUnusable") and "forked" in line for line in refusals)
     assert codes == ["1"] * 3
-    assert said[6:] == ["0", "True 2"]
+    assert output[6:] == ["0", "True 2"]
 
 
 def test_a_consumer_that_was_not_used_before_the_fork_works_in_the_child(tmp_path: Path) -> None:

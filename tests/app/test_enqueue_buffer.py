@@ -166,7 +166,7 @@ def test_a_job_that_names_another_by_its_place_is_refused_at_once(app: Forebay, 
 def test_what_the_store_is_asked_for_while_it_is_closed_is_not_called_lost(
     app: Forebay, outage: Outage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answered = Event(), Event()
+    requested, answered = Event(), Event()
     monkeypatch.setattr(buffer_module, "BATCH_SIZE", 1)
     buffer = Buffer(app)
     outage.begin()
@@ -174,13 +174,13 @@ def test_what_the_store_is_asked_for_while_it_is_closed_is_not_called_lost(
     real = app.client.enqueue
 
     def slow(*args: Any, **options: Any) -> list[JobHandle[Any]]:
-        asked.set()
+        requested.set()
         assert answered.wait(DEADLINE)
         return real(*args, **options)
 
     monkeypatch.setattr(app.client, "enqueue", slow)
     outage.end()
-    assert asked.wait(DEADLINE)
+    assert requested.wait(DEADLINE)
     lost = buffer.close(timeout=0)
     answered.set()
     eventually(lambda: len(buffer) == 0)

@@ -25,22 +25,22 @@ def app() -> Forebay:
 
 
 def test_hooks_start_in_order_and_stop_in_reverse(app: Forebay) -> None:
-    said: list[str] = []
-    app.on_start(lambda: said.append("first up"))
-    app.on_stop(lambda: said.append("first down"))
+    calls: list[str] = []
+    app.on_start(lambda: calls.append("first up"))
+    app.on_stop(lambda: calls.append("first down"))
 
     @app.on_start
     async def second() -> None:
-        said.append("second up")
+        calls.append("second up")
 
     @app.on_stop
     async def last() -> None:
-        said.append("second down")
+        calls.append("second down")
 
     app.registry.hooks.start()
     app.registry.hooks.stop()
 
-    assert said == ["first up", "second up", "second down", "first down"]
+    assert calls == ["first up", "second up", "second down", "first down"]
 
 
 def test_an_end_that_was_refused_is_not_told_where_another_attempt_was_settled() -> None:
@@ -49,7 +49,7 @@ def test_an_end_that_was_refused_is_not_told_where_another_attempt_was_settled()
     later = replace(job, attempt=2)
     heard: list[Any] = []
     hooks = Hooks()
-    hooks.on_error.append(lambda *told: heard.append(told))
+    hooks.on_error.append(lambda *arguments: heard.append(arguments))
     refusal = LeaseRefusal(lease=Lease(job.id, 1), reason="another attempt")
 
     hooks.report_dead(
@@ -70,33 +70,33 @@ def test_a_decorated_hook_is_still_the_function(app: Forebay) -> None:
 
 
 def test_the_first_start_hook_that_fails_ends_the_start(app: Forebay) -> None:
-    said: list[str] = []
+    calls: list[str] = []
 
     @app.on_start
     def fail() -> None:
         raise OSError("no model")
 
-    app.on_start(lambda: said.append("never"))
+    app.on_start(lambda: calls.append("never"))
 
     with pytest.raises(OSError, match="no model"):
         app.registry.hooks.start()
-    assert said == []
+    assert calls == []
 
 
 def test_all_stop_hooks_are_called_and_the_first_error_comes_at_the_end(app: Forebay) -> None:
-    said: list[str] = []
+    calls: list[str] = []
 
     def fail(word: str) -> None:
-        said.append(word)
+        calls.append(word)
         raise OSError(word)
 
     app.on_stop(lambda: fail("registered first"))
-    app.on_stop(lambda: said.append("fine"))
+    app.on_stop(lambda: calls.append("fine"))
     app.on_stop(lambda: fail("registered last"))
 
     with pytest.raises(OSError, match="registered last"):
         app.registry.hooks.stop()
-    assert said == ["registered last", "fine", "registered first"]
+    assert calls == ["registered last", "fine", "registered first"]
 
 
 @pytest.mark.parametrize("name", ["on_start", "on_stop", "on_error", "middleware"])

@@ -121,10 +121,10 @@ class Heard:
         self.words.append(what)
 
     def save_step(
-        self, context: JobContext, step: StepResult, tell: Callable[[], object] | None = None
+        self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
     ) -> PendingStep:
         self.steps_kept.append(step)
-        pending = PendingStep(tell)
+        pending = PendingStep(on_saved)
         pending.answer(self.refuse)
         pending.answer("the second answer does not count")
         return pending
@@ -254,13 +254,13 @@ def test_earlier_steps_are_looked_for_once_and_not_in_a_first_attempt(
     context: JobContext, stepping: Stepping
 ) -> None:
     first, unheard = speaking(context)
-    second, asked = speaking(context, attempt=2)
+    second, requested = speaking(context, attempt=2)
 
     for one in (first, second):
         stepping(one, "a", max, 1, 2)
         stepping(one, "b", max, 1, 2)
 
-    assert (unheard.looks, asked.looks) == (0, 1)
+    assert (unheard.looks, requested.looks) == (0, 1)
 
 
 def test_an_absent_store_is_asked_for_earlier_steps_until_it_answers(

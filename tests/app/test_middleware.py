@@ -25,29 +25,29 @@ def context(store: Store) -> JobContext:
     return JobContext(job)
 
 
-def layer(name: str, said: list[str]) -> Callable[[JobContext], Any]:
+def layer(name: str, order: list[str]) -> Callable[[JobContext], Any]:
     @contextmanager
     def around(context: JobContext) -> Iterator[None]:
-        said.append(f"{name} in")
+        order.append(f"{name} in")
         try:
             yield
         except BaseException as exc:
-            said.append(f"{name} saw {type(exc).__name__}")
+            order.append(f"{name} saw {type(exc).__name__}")
             raise
-        said.append(f"{name} out")
+        order.append(f"{name} out")
 
     return around
 
 
 def test_the_first_layer_is_the_outermost(context: JobContext) -> None:
-    said: list[str] = []
+    order: list[str] = []
     call = wrap_call(
-        lambda: said.append("task"), [layer("a", said), layer("b", said)], context, is_async=False
+        lambda: order.append("task"), [layer("a", order), layer("b", order)], context, is_async=False
     )
 
     call()
 
-    assert said == ["a in", "b in", "task", "b out", "a out"]
+    assert order == ["a in", "b in", "task", "b out", "a out"]
 
 
 @pytest.fixture(params=["thread", "loop"])
@@ -69,16 +69,16 @@ Run = Callable[[Callable[[], Any]], Any]
 
 
 def test_a_layer_sees_the_job_and_what_its_task_raises(live_app: Forebay, run: Run) -> None:
-    said: list[str] = []
-    live_app.middleware(layer("a", said))
+    order: list[str] = []
+    live_app.middleware(layer("a", order))
 
     def fail() -> None:
-        said.append(current_job().job.task)
+        order.append(current_job().job.task)
         raise KeyError("gone")
 
     job = run(fail)
 
-    assert said == ["a in", "t", "a saw KeyError"]
+    assert order == ["a in", "t", "a saw KeyError"]
     assert job.reason == "KeyError: 'gone'"
 
 

@@ -53,9 +53,9 @@ def test_the_password_of_an_address_is_not_in_its_error(url: str, caplog: pytest
     with pytest.raises(ConfigError) as caught:
         Forebay(url)
 
-    said = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value) + caplog.text
-    assert "hunter2" not in said
-    assert url.partition("://")[0] in said
+    shown = "".join(traceback.format_exception(caught.value, limit=0)) + repr(caught.value) + caplog.text
+    assert "hunter2" not in shown
+    assert url.partition("://")[0] in shown
 
 
 @pytest.mark.shows("R-SEC-08")

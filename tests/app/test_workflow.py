@@ -33,11 +33,11 @@ class Tasks:
     def __init__(self, app: Forebay) -> None:
         self.app = app
         self.ran: list[Any] = []
-        self.say: Task[[Any], Any] = app.task(self._say)
+        self.record: Task[[Any], Any] = app.task(self._record)
         self.fail: Task[[Any], None] = app.task(self._fail)
         self.gather: Task[[], list[Any]] = app.task(self._gather)
 
-    def _say(self, what: Any) -> Any:
+    def _record(self, what: Any) -> Any:
         self.ran.append(what)
         return what
 
@@ -67,8 +67,10 @@ def tasks(app: Forebay) -> Tasks:
 def test_a_chain_with_a_group_runs_in_its_order_and_a_join_has_the_results(
     app: Forebay, tasks: Tasks
 ) -> None:
-    say, gather = tasks.say, tasks.gather
-    flow = app.workflow(chain(say.job("first"), group(say.job(1), say.job(2), say.job(3)), gather.job()))
+    record, gather = tasks.record, tasks.gather
+    flow = app.workflow(
+        chain(record.job("first"), group(record.job(1), record.job(2), record.job(3)), gather.job())
+    )
 
     done = flow.enqueue()
     with app.run_worker(threads=2):
@@ -83,7 +85,7 @@ def test_a_chain_with_a_group_runs_in_its_order_and_a_join_has_the_results(
 
 @pytest.mark.shows("R-DEP-01", "R-DEP-10")
 def test_a_job_may_depend_on_stored_jobs_by_handle_or_id(app: Forebay, tasks: Tasks) -> None:
-    one, other = tasks.say.enqueue("one"), tasks.say.enqueue("other")
+    one, other = tasks.record.enqueue("one"), tasks.record.enqueue("other")
 
     join = tasks.gather.using(depends_on=[other, one.id]).enqueue()
 
@@ -98,7 +100,9 @@ def test_a_job_may_depend_on_stored_jobs_by_handle_or_id(app: Forebay, tasks: Ta
 @pytest.mark.shows("R-DEP-07", "R-DEP-19", "R-DEP-18")
 def test_a_callback_runs_at_the_end_of_a_batch_whatever_became_of_it(app: Forebay, tasks: Tasks) -> None:
     flow = app.workflow()
-    batch = flow.add(group(tasks.say.job(1), tasks.fail.job(2), chain(tasks.fail.job(3), tasks.say.job(4))))
+    batch = flow.add(
+        group(tasks.record.job(1), tasks.fail.job(2), chain(tasks.fail.job(3), tasks.record.job(4)))
+    )
     flow.add(tasks.gather.job(), after=batch, on_failure="ignore", name="callback")
 
     done = flow.enqueue()
@@ -112,19 +116,19 @@ def test_a_callback_runs_at_the_end_of_a_batch_whatever_became_of_it(app: Foreba
 @pytest.mark.shows("R-DEP-04", "R-EDGE-47", "R-TEST-59")
 def test_a_cycle_is_refused_and_named(app: Forebay, tasks: Tasks) -> None:
     flow = app.workflow()
-    flow.add(tasks.say.job(1), name="a", after="c")
-    flow.add(tasks.say.job(2), name="b", after="a")
-    flow.add(tasks.say.job(3), name="c", after="b")
+    flow.add(tasks.record.job(1), name="a", after="c")
+    flow.add(tasks.record.job(2), name="b", after="a")
+    flow.add(tasks.record.job(3), name="c", after="b")
 
     with pytest.raises(InvalidJob, match="a -> b -> c -> a"):
         flow.enqueue()
     with pytest.raises(InvalidJob, match="x -> x"):
-        app.enqueue_many([tasks.say.using(id="x", depends_on=["x"]).job(1)])
+        app.enqueue_many([tasks.record.using(id="x", depends_on=["x"]).job(1)])
     with pytest.raises(InvalidJob, match="x -> y -> x"):
         app.enqueue_many(
             [
-                tasks.say.using(id="x", depends_on=["y"]).job(1),
-                tasks.say.using(id="y", depends_on=["x"]).job(1),
+                tasks.record.using(id="x", depends_on=["y"]).job(1),
+                tasks.record.using(id="y", depends_on=["x"]).job(1),
             ]
         )
 
@@ -134,8 +138,8 @@ def test_a_cycle_is_refused_and_named(app: Forebay, tasks: Tasks) -> None:
 def test_jobs_of_one_call_may_name_each_other_by_ids_in_any_order(app: Forebay, tasks: Tasks) -> None:
     child, parent = app.enqueue_many(
         [
-            tasks.say.using(id="child", depends_on="parent").job("child"),
-            tasks.say.using(id="parent").job("parent"),
+            tasks.record.using(id="child", depends_on="parent").job("child"),
+            tasks.record.using(id="parent").job("parent"),
         ]
     )
 
@@ -145,21 +149,21 @@ def test_jobs_of_one_call_may_name_each_other_by_ids_in_any_order(app: Forebay, 
 
 def test_steps_are_checked_when_they_are_added(app: Forebay, tasks: Tasks) -> None:
     flow = app.workflow()
-    step: Step = tasks.say.job(1)
+    step: Step = tasks.record.job(1)
     flow.add(step, name="a")
 
     with pytest.raises(InvalidJob, match="two steps called a"):
         flow.add(step, name="a")
     with pytest.raises(InvalidJob, match="a job made by"):
-        flow.add("say")  # type: ignore[arg-type]
+        flow.add("record")  # type: ignore[arg-type]
     with pytest.raises(InvalidJob, match="runs after"):
         flow.add(step, after=[1])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="on_failure must be one of"):
         flow.add(step, on_failure="explode")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="on_failure must be one of"):
-        tasks.say.using(on_failure="explode")  # type: ignore[arg-type]
+        tasks.record.using(on_failure="explode")  # type: ignore[arg-type]
     with pytest.raises(InvalidJob, match="depends_on"):
-        tasks.say.using(depends_on=7)  # type: ignore[arg-type]
+        tasks.record.using(depends_on=7)  # type: ignore[arg-type]
     flow.add(step, after="absent")
     with pytest.raises(InvalidJob, match="no step called absent"):
         flow.enqueue()
@@ -168,8 +172,8 @@ def test_steps_are_checked_when_they_are_added(app: Forebay, tasks: Tasks) -> No
 def test_empty_groups_are_passed_over(app: Forebay, tasks: Tasks) -> None:
     flow = app.workflow()
     nothing = flow.add(group())
-    flow.add(tasks.say.job("alone"), after=nothing)
-    flow.add(chain(tasks.say.job(1), group(), tasks.say.job(2)))
+    flow.add(tasks.record.job("alone"), after=nothing)
+    flow.add(chain(tasks.record.job(1), group(), tasks.record.job(2)))
 
     done = flow.enqueue()
 
@@ -182,8 +186,8 @@ def test_empty_groups_are_passed_over(app: Forebay, tasks: Tasks) -> None:
 
 @pytest.mark.shows("R-CANCEL-08", "R-DEP-13")
 def test_a_workflow_is_cancelled_as_a_whole_or_from_one_job_on(app: Forebay, tasks: Tasks) -> None:
-    whole = app.workflow(chain(tasks.say.job(1), tasks.say.job(2), tasks.say.job(3))).enqueue()
-    part = app.workflow(chain(tasks.say.job(1), tasks.say.job(2), on_failure="hold")).enqueue()
+    whole = app.workflow(chain(tasks.record.job(1), tasks.record.job(2), tasks.record.job(3))).enqueue()
+    part = app.workflow(chain(tasks.record.job(1), tasks.record.job(2), on_failure="hold")).enqueue()
 
     assert whole.cancel("not needed") == 3
     part.jobs[0].cancel(dependants=True)
@@ -195,7 +199,7 @@ def test_a_workflow_is_cancelled_as_a_whole_or_from_one_job_on(app: Forebay, tas
 
 
 def test_waiting_for_a_workflow_ends_with_the_patience(app: Forebay, tasks: Tasks) -> None:
-    done = app.workflow(tasks.say.job(1)).enqueue()
+    done = app.workflow(tasks.record.job(1)).enqueue()
 
     with pytest.raises(WaitTimeout, match="the workflow goes on"):
         done.wait(timeout=0)
@@ -206,11 +210,11 @@ def test_waiting_for_a_workflow_ends_with_the_patience(app: Forebay, tasks: Task
 @pytest.mark.shows("R-PRI-22", "R-EDGE-43", "R-DEP-12")
 def test_what_a_job_waits_for_inherits_its_priority(app: Forebay, tasks: Tasks) -> None:
     app.client.write(lambda store: store.save_queue(app.default_queue, {"max_priority": 50}))
-    grandparent = tasks.say.enqueue(1)
-    parent = tasks.say.using(depends_on=grandparent).enqueue(2)
+    grandparent = tasks.record.enqueue(1)
+    parent = tasks.record.using(depends_on=grandparent).enqueue(2)
     flow = app.workflow()
-    first = flow.add(tasks.say.job(3))
-    flow.add(tasks.say.using(priority=40).job(4), after=[first, parent])
+    first = flow.add(tasks.record.job(3))
+    flow.add(tasks.record.using(priority=40).job(4), after=[first, parent])
 
     done = flow.enqueue()
 
@@ -223,11 +227,11 @@ def test_what_several_jobs_wait_for_at_the_end_inherits_the_highest_of_their_pri
     app: Forebay, tasks: Tasks, priorities: tuple[int, int]
 ) -> None:
     app.client.write(lambda store: store.save_queue(app.default_queue, {"max_priority": 50}))
-    grandparent = tasks.say.enqueue(1)
-    parents = [tasks.say.using(depends_on=grandparent).enqueue(number) for number in (2, 3)]
+    grandparent = tasks.record.enqueue(1)
+    parents = [tasks.record.using(depends_on=grandparent).enqueue(number) for number in (2, 3)]
     flow = app.workflow()
     for parent, priority in zip(parents, priorities, strict=True):
-        flow.add(tasks.say.using(priority=priority).job(4), after=[parent])
+        flow.add(tasks.record.using(priority=priority).job(4), after=[parent])
 
     flow.enqueue()
 
@@ -241,11 +245,11 @@ def test_a_workflow_is_stored_in_a_transaction_of_the_caller(
     import sqlite3  # noqa: PLC0415
 
     app.counts()
-    tasks.say.enqueue(0)
+    tasks.record.enqueue(0)
     connection = sqlite3.connect(tmp_path / "jobs.db")
     with connection:
         connection.execute("begin")
-        done = app.workflow(chain(tasks.say.job(1), tasks.say.job(2))).enqueue_tx(connection)
+        done = app.workflow(chain(tasks.record.job(1), tasks.record.job(2))).enqueue_tx(connection)
     connection.close()
 
     assert [handle.refresh().state for handle in done.jobs] == [JobState.PENDING, JobState.BLOCKED]
@@ -256,7 +260,7 @@ async def _run_async(app: Forebay, tasks: Tasks) -> list[Any]:
     async def gather_async() -> list[Any]:
         return await current_job().parent_results_async()
 
-    flow = app.workflow(chain(group(tasks.say.job(1), tasks.say.job(2)), gather_async.job()))
+    flow = app.workflow(chain(group(tasks.record.job(1), tasks.record.job(2)), gather_async.job()))
     done = await flow.enqueue_async()
     join = await tasks.gather.using(depends_on=done.last).enqueue_async()
     assert [edge.parent for edge in await join.parents_async()] == [done.last[0].id]
@@ -275,7 +279,7 @@ def test_all_of_it_works_on_an_event_loop(app: Forebay, tasks: Tasks) -> None:
 
 def test_results_of_forgotten_and_failed_parents_are_errors(app: Forebay, tasks: Tasks) -> None:
     failed = tasks.fail.enqueue(1)
-    gone = tasks.say.enqueue(2)
+    gone = tasks.record.enqueue(2)
     kinds: list[type] = []
 
     @app.task

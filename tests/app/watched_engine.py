@@ -12,7 +12,7 @@ from forebay.stores.contract.store import Store
 from tests.app.watched_store import Trouble, Watched
 from tests.stores.sqlite_support import DEADLINE
 
-__all__ = ["DEADLINE", "Gate", "WatchedEngine"]
+__all__ = ["DEADLINE", "InsertBarrier", "WatchedEngine"]
 
 
 class WatchedEngine:
@@ -44,7 +44,7 @@ class WatchedEngine:
         return cast(Engine, self)
 
 
-class Gate:
+class InsertBarrier:
     """Holds the first insert until it is opened, and then does what it is told to."""
 
     def __init__(self, then: Callable[[], None] | None = None) -> None:

@@ -79,8 +79,8 @@ def test_numbers_on_axes_are_short() -> None:
 
 def test_make_leaves_no_engine_out_by_itself() -> None:
     def printed(*words: str) -> str:
-        asked = ["make", "--dry-run", "--old-file=.venv/.ready-test", "growth", *words]
-        return subprocess.run(asked, cwd=TOP, capture_output=True, text=True, check=True).stdout
+        command = ["make", "--dry-run", "--old-file=.venv/.ready-test", "growth", *words]
+        return subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True).stdout
 
     assert "--engine" not in printed()
     assert "--engine redis" in printed("ENGINE=redis")

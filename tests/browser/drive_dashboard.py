@@ -150,8 +150,8 @@ def test_a_queue_is_paused_and_goes_on_again(scene: Scene, sight: Sight) -> None
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("row", name=re.compile("^mail")).locator(".badge")).to_have_text("active")
     sight.open("audit")
-    told = page.get_by_role("row").filter(has_text="mail").filter(has_text="paused")
-    expect(told.first).to_be_visible()
+    row = page.get_by_role("row").filter(has_text="mail").filter(has_text="paused")
+    expect(row.first).to_be_visible()
 
 
 @pytest.mark.shows("R-DASH-05", "R-DLQ-12")
@@ -259,7 +259,7 @@ def test_a_job_that_does_not_end_is_taken_away(scene: Scene, sight: Sight) -> No
 def test_one_stream_is_enough_for_all_views(scene: Scene, sight: Sight) -> None:
     streams: list[str] = []
     sight.page.on(
-        "request", lambda asked: streams.append(asked.url) if "/events/stream" in asked.url else None
+        "request", lambda request: streams.append(request.url) if "/events/stream" in request.url else None
     )
 
     page = sight.open("")

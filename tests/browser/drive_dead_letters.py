@@ -31,8 +31,8 @@ def test_a_group_of_failures_is_revived_with_a_gradual_revive_and_seen_to_comple
     page = sight.open(VIEW)
     group = page.get_by_role("list", name="Failure groups").get_by_role("listitem")
     expect(group).to_have_count(1)
-    for said in (CAUSE, "3 jobs", "shop.ship", "first", "last", "scene.py:ship"):
-        expect(group).to_contain_text(said)
+    for text in (CAUSE, "3 jobs", "shop.ship", "first", "last", "scene.py:ship"):
+        expect(group).to_contain_text(text)
 
     start_revive(page, Jobs_in_the_first_batch="1", Seconds_between_two_batches="1")
 

@@ -97,9 +97,9 @@ def test_a_range_of_a_chart_is_selected_and_all_of_it_shown_again(scene: Scene, 
         """What the legend says where the mouse is, in minutes of the day."""
         page.mouse.move(*point(share))
         page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        said = chart.locator(".u-legend .u-value").first
-        expect(said).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
-        hours, minutes, _ = (said.text_content() or "").split(":")
+        legend = chart.locator(".u-legend .u-value").first
+        expect(legend).to_have_text(re.compile(r"^\d\d:\d\d:\d\d$"))
+        hours, minutes, _ = (legend.text_content() or "").split(":")
         return int(hours) * 60 + int(minutes)
 
     before = minute_at(0.02)

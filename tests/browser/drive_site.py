@@ -48,13 +48,13 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     """A page that asks only the site for anything."""
-    asked: list[str] = []
+    requested: list[str] = []
     page = browser.new_page()
-    page.on("request", lambda request: asked.append(request.url))
+    page.on("request", lambda request: requested.append(request.url))
     page.goto(f"{address}/index.html")
     yield page
     page.close()
-    assert [url for url in asked if not url.startswith((address, "data:"))] == []
+    assert [url for url in requested if not url.startswith((address, "data:"))] == []
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def test_the_first_line_that_does_not_fit_is_named_and_the_status_is_1(store: St
         1,
         {"position": 2, "number": 2, "reason": reason},
     )
-    said = call("audit", "verify")
-    assert (said.exit_code, said.stdout) == (
+    result = call("audit", "verify")
+    assert (result.exit_code, result.stdout) == (
         1,
         f"position 2 (entry 2 of the log) is wrong: {reason}. 1 entries before it are intact\n",
     )
@@ -350,7 +350,7 @@ def test_a_collector_gets_log_records(
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "said"),
+    ("status", "content", "message"),
     [
         (503, b"", "answered 503"),
         (302, b"", "answered 302"),
@@ -358,14 +358,14 @@ def test_a_collector_gets_log_records(
     ],
 )
 def test_what_a_collector_refuses_is_sent_again(
-    store: Store, collector: Collector, status: int, content: bytes, said: str
+    store: Store, collector: Collector, status: int, content: bytes, message: str
 ) -> None:
     act(store, "a", "b")
     collector.status, collector.content = status, content
 
     error = refusal("audit", "export", "--once", "--to", collector.to)
 
-    assert said in error["message"]
+    assert message in error["message"]
     collector.status, collector.content = 200, b"fine"
     assert answer("audit", "export", "--once", "--to", f"{collector.to}") == {"sent": 2, "flaws": 0}
 

@@ -40,12 +40,12 @@ def jobs(engine: PostgresEngine) -> Iterator[list[JobId]]:
 
 @pytest.mark.parametrize(("verb", "past"), [("cancel", "cancelled"), ("delete", "deleted")])
 def test_a_program_is_told_how_many_jobs_are_busy(jobs: list[JobId], verb: str, past: str) -> None:
-    told = answer("jobs", verb, "--queue", "default", "--yes")
+    result = answer("jobs", verb, "--queue", "default", "--yes")
 
-    assert (told[past], told["busy"]) == (2, 1)
+    assert (result[past], result["busy"]) == (2, 1)
 
 
 def test_a_person_is_told_how_many_jobs_are_busy(jobs: list[JobId]) -> None:
-    said = call("jobs", "cancel", "--queue", "default", "--yes")
+    result = call("jobs", "cancel", "--queue", "default", "--yes")
 
-    assert "2 jobs cancelled, 1 job locked by another transaction (try again later)" in said.output
+    assert "2 jobs cancelled, 1 job locked by another transaction (try again later)" in result.output

@@ -62,17 +62,17 @@ def test_every_command_has_help_and_answers_to_programs(name: str) -> None:
     assert "--json" in options or name in ("worker", "completion")
 
 
-def said_by_help(name: str) -> str:
+def help_text(name: str) -> str:
     return " ".join(call(*name.split(), "--help").stdout.split())
 
 
 def test_the_help_lists_the_words_that_an_option_takes() -> None:
-    assert all(state in said_by_help("jobs list").partition("--state")[2] for state in JobState)
-    assert all(preset in said_by_help("enqueue").partition("--retry-policy ")[2] for preset in PRESETS)
+    assert all(state in help_text("jobs list").partition("--state")[2] for state in JobState)
+    assert all(preset in help_text("enqueue").partition("--retry-policy ")[2] for preset in PRESETS)
     for name in ("queues create", "queues configure"):
         # A long list may be broken behind an underscore or not at all.
-        assert [word for word in setting_names() if word not in said_by_help(name)] == []
-    assert "mail:3,reports:1. Without a weight, the queue's own weight counts;" in said_by_help("worker")
+        assert [word for word in setting_names() if word not in help_text(name)] == []
+    assert "mail:3,reports:1. Without a weight, the queue's own weight counts;" in help_text("worker")
 
 
 def test_the_reference_names_every_command_and_every_option() -> None:

@@ -35,6 +35,6 @@ def test_what_makes_no_sense_is_refused(store: Store, words: tuple[str, ...], wh
 def test_an_empty_secret_is_refused(store: Store, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("\n")
 
-    told = refusal("server", *ISSUER, *CLIENT, "--oidc-client-secret", f"file:{tmp_path / 'secret'}")
+    error = refusal("server", *ISSUER, *CLIENT, "--oidc-client-secret", f"file:{tmp_path / 'secret'}")
 
-    assert "is empty" in told["message"]
+    assert "is empty" in error["message"]

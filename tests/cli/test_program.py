@@ -221,16 +221,20 @@ def test_every_command_about_workers(app_folder: Path) -> None:
     with working(app_folder) as process:
         worker = the_worker(app_folder)
         assert json_of(app_folder, "workers", "show", worker)["id"] == worker
-        assert "forebay-coordinator" in told(json_of(app_folder, "workers", "stacks", worker))
-        assert told(json_of(app_folder, "workers", "pause", worker)).startswith("paused")
-        assert told(json_of(app_folder, "workers", "resume", worker)).startswith("resumed")
-        assert told(json_of(app_folder, "workers", "stop", worker)).startswith("stopping")
+        assert "forebay-coordinator" in only_answer(json_of(app_folder, "workers", "stacks", worker))
+        assert only_answer(json_of(app_folder, "workers", "pause", worker)).startswith("paused")
+        assert only_answer(json_of(app_folder, "workers", "resume", worker)).startswith("resumed")
+        assert only_answer(json_of(app_folder, "workers", "stop", worker)).startswith("stopping")
         process.wait(DEADLINE)
     with working(app_folder) as process:
-        assert told(json_of(app_folder, "workers", "drain", the_worker(app_folder))).startswith("draining")
+        assert only_answer(json_of(app_folder, "workers", "drain", the_worker(app_folder))).startswith(
+            "draining"
+        )
         process.wait(DEADLINE)
     with working(app_folder) as process:
-        assert told(json_of(app_folder, "workers", "halt", the_worker(app_folder))).startswith("halting")
+        assert only_answer(json_of(app_folder, "workers", "halt", the_worker(app_folder))).startswith(
+            "halting"
+        )
         process.wait(DEADLINE)
 
 
@@ -243,7 +247,7 @@ def the_worker(folder: Path) -> str:
     return str(worker["id"])
 
 
-def told(answer: Any) -> str:
+def only_answer(answer: Any) -> str:
     [one] = answer["answers"]
     return str(one["answer"])
 

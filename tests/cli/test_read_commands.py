@@ -13,7 +13,7 @@ from forebay.stores.shared.migration_loader import Migration, load_migrations
 from forebay.stores.sqlite import schema
 from tests.cli.command_runner import answer, call, program, refusal
 
-LOOKING = [
+READ_COMMANDS = [
     ("stats",),
     ("stuck",),
     ("sweep", "--now"),
@@ -41,7 +41,7 @@ def tables(path: Path) -> list[str]:
         return [name for (name,) in connection.execute("select name from sqlite_master order by name")]
 
 
-@pytest.mark.parametrize("words", LOOKING, ids=" ".join)
+@pytest.mark.parametrize("words", READ_COMMANDS, ids=" ".join)
 def test_a_database_without_our_tables_is_left_as_it_is(words: tuple[str, ...], foreign: Path) -> None:
     before = foreign.read_bytes()
 

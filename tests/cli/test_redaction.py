@@ -6,7 +6,7 @@ from forebay.cli.redaction import redact, redact_data
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("postgresql://me:secret@host/db", "postgresql://me:***@host/db"),
         ("cannot reach 'redis://:secret@host:6379/0'!", "cannot reach 'redis://:***@host:6379/0'!"),
@@ -22,8 +22,8 @@ from forebay.cli.redaction import redact, redact_data
         ("at 12:30 write to ada@example.com", "at 12:30 write to ada@example.com"),
     ],
 )
-def test_a_message_shows_no_password(said: str, shown: str) -> None:
-    assert redact(said) == shown
+def test_a_message_shows_no_password(message: str, shown: str) -> None:
+    assert redact(message) == shown
 
 
 def test_data_loses_its_passwords_and_nothing_else() -> None:

@@ -10,7 +10,7 @@ from forebay import current_job
 from forebay.compat.task_queue.errors import PermanentError, RetryableError
 from tests.worker.support import DEADLINE
 
-# What has been called, and gates that calls wait at, by a name that each test chooses for itself.
+# What has been called, and barriers that calls wait at, by a name that each test chooses for itself.
 noted: Final[defaultdict[str, list[Any]]] = defaultdict(list)
 reached: Final[defaultdict[str, Event]] = defaultdict(Event)
 opened: Final[defaultdict[str, Event]] = defaultdict(Event)
@@ -74,7 +74,7 @@ def hold(key: str) -> str:
 def linger(key: str) -> None:
     """Runs in small steps, so that it can be interrupted, until it may end."""
     reached[key].set()
-    nap = Event()  # its own: an interrupt must not hit the lock of a gate that others use
+    nap = Event()  # its own: an interrupt must not hit the lock of a barrier that others use
     while not opened[key].is_set():
         nap.wait(0.01)
 

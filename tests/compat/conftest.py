@@ -17,7 +17,7 @@ MakeQueue = Callable[..., TaskQueue]
 
 @pytest.fixture
 def key(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A name for what this test's functions note; a call that still waits at its gate is let go at the
+    """A name for what this test's functions note; a call that still waits at its barrier is let go at the
     end."""
     name = request.node.nodeid
     yield name

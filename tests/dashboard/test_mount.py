@@ -186,7 +186,7 @@ def test_the_program_says_who_may_enter_and_what_they_may_do(
     with TestClient(shop(queue, admit)) as client:
         refused, page = client.get(f"{PATH}/v1/session"), client.get(f"{PATH}/dashboard/")
         client.get("/login?name=bob")
-        seen, looked = client.get(f"{PATH}/v1/session").json(), client.post(pause, headers=FROM_US)
+        seen, paused = client.get(f"{PATH}/v1/session").json(), client.post(pause, headers=FROM_US)
         begun = client.post(f"{PATH}/v1/session", headers={**FROM_US, "Authorization": "Bearer fbk_x.y"})
         client.get("/login?name=ann")
         own = client.get(f"{PATH}/dashboard/")
@@ -202,7 +202,7 @@ def test_the_program_says_who_may_enter_and_what_they_may_do(
         False,
         [{"role": "view", "queues": "*"}],
     )
-    assert (looked.status_code, forged.status_code, done.status_code) == (403, 403, 200)
+    assert (paused.status_code, forged.status_code, done.status_code) == (403, 403, 200)
     assert [line["actor"].partition("#")[0] for line in log["lines"][:1]] == ["ann"]
 
 
@@ -319,8 +319,10 @@ def test_a_server_that_stops_is_not_held_up_by_who_looks_on(tmp_path: Path, sent
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stderr is not None
-            said = iter(process.stderr)
-            address = next(found[0] for line in said if (found := re.search(r"http://[0-9.:]+", line)))
+            stderr_lines = iter(process.stderr)
+            address = next(
+                found[0] for line in stderr_lines if (found := re.search(r"http://[0-9.:]+", line))
+            )
             with (
                 httpx2.Client(timeout=PATIENCE) as client,
                 client.stream("GET", f"{address}/jobs/v1/events/stream") as stream,

@@ -25,18 +25,18 @@ async def service(scope: Any, receive: Any, send: Any) -> None:
 
 
 def ask(folder: Path, path: str, method: str = "GET", **headers: str) -> Answered:
-    told: list[Any] = []
+    sent: list[Any] = []
 
     async def send(message: Any) -> None:
-        told.append(message)
+        sent.append(message)
 
     async def receive() -> Any:
         return {"type": "http.request"}
 
-    asked = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "path": path, "method": method, "headers": asked}
+    request_headers = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "path": path, "method": method, "headers": request_headers}
     asyncio.run(StaticFiles(service, folder)(scope, receive, send))
-    start, body = told
+    start, body = sent
     return Answered(
         start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"]
     )

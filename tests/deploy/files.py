@@ -86,9 +86,9 @@ def _in_dockerfile() -> Iterator[Command]:
 
 def _in_compose() -> Iterator[Command]:
     for name, one in ours_in_compose().items():
-        said = one.get("stop_grace_period")
-        found = None if said is None else _LENGTH.match(said)
-        assert said is None or found is not None, said
+        period = one.get("stop_grace_period")
+        found = None if period is None else _LENGTH.match(period)
+        assert period is None or found is not None, period
         yield Command(f"compose.yaml, {name}", one["command"], None if found is None else float(found[1]))
 
 

@@ -131,14 +131,14 @@ def test_the_units_are_right_for_systemd(path: Path, tmp_path: Path) -> None:
     text = path.read_text(encoding="utf-8").replace("/srv/app/.venv/bin/forebay", str(PROGRAMS / "forebay"))
     copy = tmp_path / path.name
     copy.write_text(text, encoding="utf-8")
-    said = subprocess.run(
+    result = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)],
         capture_output=True,
         text=True,
         timeout=WITHIN,
         check=False,
     )
-    about_it = [line for line in (said.stdout + said.stderr).splitlines() if path.stem in line]
+    about_it = [line for line in (result.stdout + result.stderr).splitlines() if path.stem in line]
     assert about_it == []
 
 

@@ -33,8 +33,8 @@ class Stack:
         self._port = port
 
     def words(self, service: str) -> list[str]:
-        said: list[str] = ours_in_compose()[service]["command"]
-        return [str(self._port) if word == "8080" else word for word in said]
+        command: list[str] = ours_in_compose()[service]["command"]
+        return [str(self._port) if word == "8080" else word for word in command]
 
     def run(self, *words: str) -> str:
         done = subprocess.run(
@@ -108,8 +108,12 @@ def queries() -> list[str]:
     [keda] = documents(DEPLOY / "autoscaling" / "keda.yaml")
     [adapter] = documents(DEPLOY / "autoscaling" / "prometheus-adapter.yaml")
     rules = adapter["rules"]["external"]
-    asked = [trigger["metadata"]["query"] for trigger in keda["spec"]["triggers"]]
-    return [*asked, *(rule["seriesQuery"] for rule in rules), *(rule["metricsQuery"] for rule in rules)]
+    trigger_queries = [trigger["metadata"]["query"] for trigger in keda["spec"]["triggers"]]
+    return [
+        *trigger_queries,
+        *(rule["seriesQuery"] for rule in rules),
+        *(rule["metricsQuery"] for rule in rules),
+    ]
 
 
 @pytest.mark.shows("R-WORK-48")

@@ -226,8 +226,8 @@ def test_the_examples_of_a_page_are_a_program_and_its_commands_work_after_it(
     for line in "".join(blocks(page, "console")).splitlines():
         program, *words = shlex.split(line.removeprefix("$ "))
         assert program == "forebay"
-        said = run(tmp_path, "-m", "forebay", *words, FOREBAY_URL="sqlite:///jobs.db")
-        assert (said.returncode, said.stderr) == (0, ""), (line, said.stdout)
+        result = run(tmp_path, "-m", "forebay", *words, FOREBAY_URL="sqlite:///jobs.db")
+        assert (result.returncode, result.stderr) == (0, ""), (line, result.stdout)
 
 
 def test_the_example_of_the_page_about_payloads_runs(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def found(page: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", [page for page in documents() if page != "internals/requirements.md"])
 def test_the_commands_that_a_page_speaks_of_exist(page: str) -> None:
-    told = {command: wrong(command) for command in found(page) if not is_general(command)}
+    complaints = {command: wrong(command) for command in found(page) if not is_general(command)}
 
-    assert {command: fault for command, fault in told.items() if fault} == {}
+    assert {command: fault for command, fault in complaints.items() if fault} == {}
 
 
 def is_general(command: str) -> bool:

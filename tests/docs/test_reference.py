@@ -50,8 +50,10 @@ def test_every_promised_name_has_its_signature() -> None:
 def test_everything_on_the_page_of_names_is_described() -> None:
     page = text("reference/python.md")
     parts = re.split(r"^#{3,4} (.+)$", page, flags=re.MULTILINE)[1:]
-    told = zip(parts[::2], parts[1::2], strict=True)
-    bare = [name for name, body in told if not re.search(r"^(?!`|#)\S|^`dict`", body, flags=re.MULTILINE)]
+    described = zip(parts[::2], parts[1::2], strict=True)
+    bare = [
+        name for name, body in described if not re.search(r"^(?!`|#)\S|^`dict`", body, flags=re.MULTILINE)
+    ]
 
     assert [name for name in bare if name not in described_by_another()] == []
 

@@ -88,8 +88,8 @@ def test_every_command_of_the_page_about_troubles_answers(troubled: Path) -> Non
 
     # The doctor has found what is wrong here, and says so by its status.
     usual = {line: 1 if line.startswith("$ forebay doctor") else 0 for line in lines}
-    said = {line: (answer.returncode, answer.stderr) for line, answer in answers.items()}
-    assert said == {line: (status, "") for line, status in usual.items()}
+    outputs = {line: (answer.returncode, answer.stderr) for line, answer in answers.items()}
+    assert outputs == {line: (status, "") for line, status in usual.items()}
     assert "no worker works on it" in answers["$ forebay doctor"].stdout
     assert "docs/troubleshooting.md#jobs-do-not-start" in answers["$ forebay doctor"].stdout
     assert "receipt-7" in answers["$ forebay jobs list --state blocked"].stdout
@@ -109,8 +109,8 @@ def test_every_symptom_is_in_the_table_at_the_top_and_says_how_to_see_it() -> No
 
     linked = set(re.findall(r"\(#([\w-]+)\)", top))
     assert linked == anchors(ROOT / "docs" / PAGE) - {"troubleshooting", "still-puzzled"}
-    told = dict(zip(heads, bodies, strict=True))
-    assert [head for head, body in told.items() if "**See it.**" not in body] == ["Still puzzled"]
+    sections = dict(zip(heads, bodies, strict=True))
+    assert [head for head, body in sections.items() if "**See it.**" not in body] == ["Still puzzled"]
 
 
 def test_what_the_doctor_finds_leads_to_a_heading_that_exists() -> None:

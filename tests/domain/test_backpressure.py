@@ -82,35 +82,35 @@ def test_rates_are_of_all_clients_and_of_one() -> None:
 
 
 def test_who_has_no_token_takes_none() -> None:
-    gate = turnstile(client_mail_web=Bucket(999, NOW))
+    limiter = turnstile(client_mail_web=Bucket(999, NOW))
 
     with pytest.raises(RateLimited) as caught:
-        gate.take_tokens(queue(enqueue_rate=5, client_rate=2), job("web"))
+        limiter.take_tokens(queue(enqueue_rate=5, client_rate=2), job("web"))
 
-    assert gate.changed_buckets == {}
+    assert limiter.changed_buckets == {}
     assert (caught.value.queue, caught.value.client, caught.value.retry_after) == ("mail", "web", 0.001)
     assert "of client 'web'" in str(caught.value)
 
 
 def test_clients_without_a_name_are_one() -> None:
-    gate = turnstile()
+    limiter = turnstile()
     limited = queue(client_rate=1, client_burst=1)
-    gate.take_tokens(limited, job())
+    limiter.take_tokens(limited, job())
 
     with pytest.raises(RateLimited, match="of clients without a name, 1 at once: try again in 1 s"):
-        gate.take_tokens(limited, job())
+        limiter.take_tokens(limited, job())
 
 
 def test_a_batch_waits_for_what_all_of_it_takes() -> None:
     jobs = [job("web"), job("shop"), job("web"), job("web", "other"), job("web")]
-    gate = turnstile(jobs)
+    limiter = turnstile(jobs)
     limited = queue(client_rate=10, client_burst=2)
     small = queue(client_rate=10, client_burst=3)
-    gate.take_tokens(limited, jobs[0])
-    gate.take_tokens(limited, jobs[2])
+    limiter.take_tokens(limited, jobs[0])
+    limiter.take_tokens(limited, jobs[2])
 
     with pytest.raises(RateLimited) as never:
-        gate.take_tokens(limited, jobs[4])
+        limiter.take_tokens(limited, jobs[4])
 
     later = turnstile(jobs, client_mail_web=Bucket(1_500, NOW))
     later.take_tokens(small, jobs[0])
@@ -131,14 +131,14 @@ def test_in_no_stretch_of_time_come_more_than_the_burst_and_the_rate(
     limited, stored, times, now = queue(enqueue_rate=rate, enqueue_burst=burst), dict[str, Bucket](), [], NOW
     for wait in waits:
         now += wait
-        gate = EnqueueRateLimiter(now, stored.get, ())
+        limiter = EnqueueRateLimiter(now, stored.get, ())
         try:
-            gate.take_tokens(limited, job())
+            limiter.take_tokens(limited, job())
         except RateLimited as error:
             soon = EnqueueRateLimiter(now + round((error.retry_after or 0) * 1_000), stored.get, ())
             soon.take_tokens(limited, job())
             continue
-        stored |= gate.changed_buckets
+        stored |= limiter.changed_buckets
         times.append(now)
 
     for i, first in enumerate(times):

@@ -96,11 +96,11 @@ def test_reasons_name_the_parent() -> None:
 
 
 def test_a_reason_can_be_told_without_the_name_of_the_parent() -> None:
-    told = [
+    resolved = [
         redact_parent(parent_reason(after, A)) for after in (DependencyEvent.DEAD, DependencyEvent.CANCEL)
     ]
 
-    assert told == ["a job, which it depends on, is dead", "cancelled with a job, which it depends on"]
+    assert resolved == ["a job, which it depends on, is dead", "cancelled with a job, which it depends on"]
     assert redact_parent("a was too slow") == "a was too slow"
     assert "allow_missing=True" in str(missing_parent("t", A, False))
     assert "not older" in str(missing_parent("t", A, True))

@@ -111,5 +111,5 @@ def test_retries_are_told_by_the_jobs_that_had_failed_before_their_end() -> None
 
 def a_summary(**fields: Any) -> JobSummary:
     times = {"created_at": 1, "run_at": 1, "started_at": 1, "finished_at": 2}
-    told = {"id": "a", "queue": "default", "task": "t", "priority": 0, "worker": None, **times, **fields}
-    return JobSummary(**told)
+    row = {"id": "a", "queue": "default", "task": "t", "priority": 0, "worker": None, **times, **fields}
+    return JobSummary(**row)

@@ -32,10 +32,10 @@ def test_a_task_cannot_be_called_like_a_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "said"), [("no such task", "task:a: no such task"), (None, "task:a"), ("", "task:a")]
+    ("reason", "text"), [("no such task", "task:a: no such task"), (None, "task:a"), ("", "task:a")]
 )
-def test_the_reason_is_told_after_the_lane(reason: str | None, said: str) -> None:
-    assert park_detail("task:a", reason) == said
+def test_the_reason_is_told_after_the_lane(reason: str | None, text: str) -> None:
+    assert park_detail("task:a", reason) == text
 
 
 def test_the_lane_of_a_limit_names_its_scope_and_is_no_other_lane() -> None:

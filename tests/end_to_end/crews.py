@@ -204,7 +204,7 @@ class Supervised:
     def log(self) -> str:
         return self._log.read_text()
 
-    def says(self, words: str, times: int = 1) -> None:
+    def wait_for_output(self, words: str, times: int = 1) -> None:
         """Wait until the log has these words, so many times."""
         eventually(lambda: self.log.count(words) >= times or self.popen.poll() is not None, DEADLINE)
         assert self.log.count(words) >= times, self.log
@@ -213,7 +213,7 @@ class Supervised:
         """All worker processes it has ever started."""
         return [int(pid) for pid in re.findall(r"worker process (\d+) starts", self.log)]
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
     def ends(self) -> int:
@@ -234,7 +234,7 @@ class Crew:
         """A worker program that is up, with all its processes."""
         supervised = () if processes is None else ("--processes", str(processes))
         program = self.start("-m", "forebay", "worker", "jobs:app", *supervised, *options)
-        program.says(" runs", processes or 1)
+        program.wait_for_output(" runs", processes or 1)
         return program
 
     def start(self, *words: str) -> Supervised:

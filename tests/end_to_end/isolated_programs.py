@@ -96,7 +96,7 @@ class Programs:
     def worker(self, *options: str) -> Process:
         process = Process(self.folder, *options)
         self._started.append(process)
-        process.says("runs")
+        process.wait_for_output("runs")
         return process
 
     def run(self, word: str) -> subprocess.CompletedProcess[str]:

@@ -102,7 +102,7 @@ def app(tmp_path: Path, url: str) -> Iterator[Forebay]:
     )
     try:
         with Forebay(url) as app:
-            worker.says("runs")
+            worker.wait_for_output("runs")
             yield app
     finally:
         worker.popen.kill()

@@ -83,7 +83,7 @@ def test_cp2_3_after_sigterm_the_current_job_finishes_and_the_others_stay_queued
     jobs = [crew.enqueue("hold", number) for number in range(4)]
     crew.has_begun(0)
 
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
     eventually(lambda: only(crew).state == "stopping", DEADLINE)
     crew.touch("go on")
 
@@ -98,7 +98,7 @@ def test_cp2_4_the_heartbeat_of_a_killed_worker_expires_and_that_is_seen(crew: C
     worker = crew.worker("--heartbeat", "5")
     assert heartbeat_status(crew) is HeartbeatStatus.ALIVE
 
-    worker.tell(signal.SIGKILL)
+    worker.send_signal(signal.SIGKILL)
     worker.ends()
     eventually(lambda: heartbeat_status(crew) is not HeartbeatStatus.ALIVE, DEADLINE)
     [listed] = forebay(crew, "workers")["workers"]
@@ -115,7 +115,7 @@ def test_cp2_7_a_paused_worker_processes_nothing_and_resumes_fully(crew: Crew) -
     running = crew.enqueue("hold", 0)
     crew.has_begun(0)
 
-    [told] = forebay(crew, "workers", "pause", "--all")["answers"]
+    [reply] = forebay(crew, "workers", "pause", "--all")["answers"]
     jobs = [crew.enqueue("note", number) for number in range(1, 6)]
     crew.touch("go on")
     crew.final(running)
@@ -123,7 +123,7 @@ def test_cp2_7_a_paused_worker_processes_nothing_and_resumes_fully(crew: Crew) -
     heartbeat_at = only(crew).heartbeat_at
     eventually(lambda: only(crew).heartbeat_at > heartbeat_at, DEADLINE)  # it lives, and has had many turns
 
-    assert told["answer"] == "paused all queues; 1 running job goes on"
+    assert reply["answer"] == "paused all queues; 1 running job goes on"
     assert [line.number for line in crew.began()] == [0]
     assert {job.refresh().state for job in jobs} == {JobState.PENDING}
 

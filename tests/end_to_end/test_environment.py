@@ -26,7 +26,7 @@ def ask(address: str, path: str, body: object = None) -> bytes:
 def serving(crew: Crew) -> str:
     """The address of a server that is up."""
     server = crew.start("-m", "forebay", "server", "--port", "0", "--url", (crew.folder / "url").read_text())
-    server.says("http://")
+    server.wait_for_output("http://")
     found = re.search(r"http://[^/\s]+", server.log)
     assert found is not None
     return found[0]
@@ -57,5 +57,5 @@ def test_two_workers_a_scheduler_and_a_dashboard_on_one_store(tmp_path: Path) ->
         shown = json.loads(ask(address, "/v1/workers"))["workers"]
         assert sorted(worker["queues"] for worker in shown) == [["high", "low"], ["medium"]]
         for program in (*workers, scheduler):
-            program.tell(signal.SIGTERM)
+            program.send_signal(signal.SIGTERM)
             assert program.ends() == 0

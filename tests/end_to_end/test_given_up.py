@@ -28,7 +28,7 @@ def tell(job: object, error: object) -> None:
 """
 
 
-class Told(NamedTuple):
+class ErrorReport(NamedTuple):
     """What a listener wrote: its process, the job, and the error."""
 
     pid: int
@@ -52,10 +52,10 @@ def crew(tmp_path: Path, url: str) -> Iterator[Crew]:
         yield crew
 
 
-def told(crew: Crew) -> list[Told]:
+def error_reports(crew: Crew) -> list[ErrorReport]:
     file = crew.folder / "told"
     rows = [line.split("|") for line in (file.read_text().splitlines() if file.exists() else ())]
-    return [Told(int(row[0]), row[1], row[2], int(row[3]), row[4], row[5]) for row in rows]
+    return [ErrorReport(int(row[0]), row[1], row[2], int(row[3]), row[4], row[5]) for row in rows]
 
 
 @pytest.mark.shows("R-WORK-13")
@@ -66,16 +66,16 @@ def test_a_listener_hears_of_a_job_that_kills_its_process_too_often(crew: Crew, 
 
     assert crew.final(job).state is JobState.DEAD
 
-    [heard] = eventually(lambda: told(crew), DEADLINE)
+    [heard] = eventually(lambda: error_reports(crew), DEADLINE)
     last = crew.began(1)[-1].pid
     reason = f"lost 2 times, the last time: worker process {last} was killed by SIGKILL"
     assert heard[1:] == (job.id, "dead", 2, reason, "Lost")
     # The process that died cannot have called it, and the supervisor does not load the program.
     assert heard.pid in set(program.children()) - {line.pid for line in crew.began(1)}
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
-    assert len(told(crew)) == 1
+    assert len(error_reports(crew)) == 1
 
 
 @pytest.mark.shows("R-WORK-13")
@@ -86,8 +86,8 @@ def test_a_listener_hears_of_a_job_whose_hung_process_the_supervisor_kills(crew:
 
     os.kill(hung, signal.SIGSTOP)
 
-    program.says(f"worker process {hung} has been silent")
-    [heard] = eventually(lambda: told(crew), DEADLINE)
+    program.wait_for_output(f"worker process {hung} has been silent")
+    [heard] = eventually(lambda: error_reports(crew), DEADLINE)
     assert heard[1:4] == (job.id, "dead", 1)
     assert heard.pid in set(program.children()) - {hung}
 
@@ -101,5 +101,5 @@ def test_a_listener_hears_of_a_job_that_another_worker_sweeps(crew: Crew) -> Non
 
     program.popen.kill()
 
-    [heard] = eventually(lambda: told(crew), DEADLINE)
+    [heard] = eventually(lambda: error_reports(crew), DEADLINE)
     assert heard[:4] == (other.popen.pid, job.id, "dead", 1)

@@ -45,7 +45,7 @@ def test_what_an_isolated_task_logs_is_seen_in_the_log_of_the_worker(place: Prog
     job = place.enqueue("log")
     job.wait(timeout=DEADLINE)
 
-    worker.says(f"INFO jobs [log {job.id} #1] this is logged by an isolated task")
+    worker.wait_for_output(f"INFO jobs [log {job.id} #1] this is logged by an isolated task")
 
 
 @pytest.mark.parametrize("task", ["hold", "hold deaf"])
@@ -54,7 +54,7 @@ def test_no_process_outlives_a_worker_that_is_killed(place: Programs, task: str)
     place.enqueue(task, "pid")
     pid = place.pid()
 
-    worker.tell(signal.SIGKILL)
+    worker.send_signal(signal.SIGKILL)
 
     place.is_gone(pid)
 
@@ -65,7 +65,7 @@ def test_no_process_outlives_a_supervisor_that_is_killed(place: Programs) -> Non
     pid = place.pid()
     [worker] = children(supervisor.popen.pid)
 
-    supervisor.tell(signal.SIGKILL)
+    supervisor.send_signal(signal.SIGKILL)
 
     place.is_gone(worker)
     place.is_gone(pid)
@@ -77,7 +77,7 @@ def test_no_process_outlives_a_worker_that_stops_and_the_job_goes_back(place: Pr
     job = place.enqueue(task, "pid")
     pid = place.pid()
 
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
 
     assert worker.ends() == 0, worker.log
     place.is_gone(pid)
@@ -94,7 +94,7 @@ def test_signals_to_the_whole_family_do_not_end_isolated_jobs(place: Programs) -
     os.kill(pid, signal.SIGINT)
     os.kill(pid, signal.SIGUSR1)
     os.kill(pid, signal.SIGUSR2)  # shows its stacks, whatever it is doing
-    worker.says("Current thread")
+    worker.wait_for_output("Current thread")
 
     assert job.refresh().state is JobState.RUNNING
     job.cancel("enough")

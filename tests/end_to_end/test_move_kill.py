@@ -82,12 +82,12 @@ def producing(url: str, path: Path) -> Iterator[subprocess.Popen[bytes]]:
 def test_no_job_is_lost_and_none_is_there_twice(engine: str, tmp_path: Path) -> None:
     old, new = f"sqlite:///{tmp_path / 'old.db'}", url_of(engine, tmp_path)
     words = ("--from", old, "--to", new)
-    said = tmp_path / "said"
+    accepted_file = tmp_path / "said"
     with Forebay(old) as app, Forebay(new) as app_there, closing(app.engine.store()) as store:
         there = app_there.engine.reader
         first = list[str]()
-        with producing(old, said):
-            eventually(lambda: said.stat().st_size > 0, DEADLINE)
+        with producing(old, accepted_file):
+            eventually(lambda: accepted_file.stat().st_size > 0, DEADLINE)
             with closing(there()) as reader:
                 for _ in range(TRIES):  # until one was killed before it had come to its end by itself
                     receipts = store.insert([NewJob(task="t", queue=MAIL)] * JOBS)
@@ -104,7 +104,7 @@ def test_no_job_is_lost_and_none_is_there_twice(engine: str, tmp_path: Path) -> 
         last = moved(*words, "--finish")
         assert last["compared"]["agrees"] is True
 
-        accepted = [*first, *said.read_text().split()]
+        accepted = [*first, *accepted_file.read_text().split()]
         with closing(app.engine.reader()) as reader:
             assert _total(reader) == 0
         with closing(there()) as reader:

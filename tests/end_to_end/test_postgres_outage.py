@@ -147,7 +147,7 @@ def test_answers_that_get_lost_after_the_commit_cost_nothing_but_time() -> None:
 
 # What a server may say for a while: disk full, no memory, shutting down, read-only, stopped for too long, in
 # each other's way, a lock, a statement that takes too long.
-SAID: Final = ("53100", "53200", "57P01", "25006", "25P03", "40001", "55P03", "57014")
+ERROR_CODES: Final = ("53100", "53200", "57P01", "25006", "25P03", "40001", "55P03", "57014")
 
 
 def test_a_worker_tries_again_whatever_the_server_says_and_goes_on_when_it_says_no_more() -> None:
@@ -157,13 +157,13 @@ def test_a_worker_tries_again_whatever_the_server_says_and_goes_on_when_it_says_
     with Forebay(url) as app, raw() as connection:
         count = counting(app, runs)
         with app.run_worker(threads=1):
-            for number, code in enumerate(SAID):
+            for number, code in enumerate(ERROR_CODES):
                 connection.execute(FAULT.format(schema=schema, code=code))
                 count.enqueue(number)
                 wait_for_rows(connection, f"select from {schema}.asked where last_value > 2")
                 connection.execute(f"drop function {schema}.fault cascade; drop sequence {schema}.asked")
                 wait_for_rows(connection, f"select from {schema}.finished offset {number}")
-            check_all(app, runs, len(SAID))
+            check_all(app, runs, len(ERROR_CODES))
 
 
 def wait_for_rows(connection: psycopg.Connection[Any], query: str) -> None:

@@ -87,9 +87,9 @@ def worker(folder: Path, app: str, *words: str, **variables: str) -> Iterator[No
     assert status == 0, (folder / "worker.log").read_text()
 
 
-def made_key(said: str) -> str:
+def made_key(output: str) -> str:
     """The token in what `keys create` prints."""
-    return next(word for word in said.split() if word.startswith("fbk_"))
+    return next(word for word in output.split() if word.startswith("fbk_"))
 
 
 @pytest.mark.parametrize("options", [(), ("--processes", "2")], ids=["alone", "supervised"])
@@ -114,8 +114,8 @@ def test_the_programs_of_the_page_work_over_the_service(tmp_path: Path, options:
             )
 
     assert (done.returncode, done.stdout) == (0, "sent to ada@example.com\n"), done.stderr
-    said = (tmp_path / "worker.log").read_text() + (tmp_path / "server.log").read_text()
-    assert not [key for key in (shop_key, crew_key) if key.partition(".")[2] in said]
+    output = (tmp_path / "worker.log").read_text() + (tmp_path / "server.log").read_text()
+    assert not [key for key in (shop_key, crew_key) if key.partition(".")[2] in output]
 
 
 @pytest.mark.shows("R-EDGE-74", "R-SDK-02")

@@ -50,7 +50,7 @@ def test_a_worker_that_cannot_write_its_results_says_so_and_leaves_with_status_3
     crew.touch("go on")
     eventually(lambda: len(crew.ended()) == JOBS, DEADLINE)
 
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
 
     assert program.ends() == NO_STORE
     assert sum(map(int, UNWRITTEN.findall(program.log))) == JOBS, program.log
@@ -68,9 +68,9 @@ def test_a_worker_without_results_leaves_with_status_3_too_when_it_cannot_tell_w
 ) -> None:
     program = crew.worker("--drain-timeout", "1", processes=processes)
     server.stop(signal.SIGTERM if isinstance(server, RedisServer) else signal.SIGINT)
-    program.says("the store is not available")
+    program.wait_for_output("the store is not available")
 
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
 
     assert program.ends() == NO_STORE
     assert "could not be written" not in program.log
@@ -96,7 +96,7 @@ def test_a_worker_whose_results_need_what_another_transaction_holds_says_so_and_
         jobs = [crew.enqueue("lead", number, lease=5) for number in range(JOBS)]
         eventually(lambda: len(crew.ended()) == JOBS, DEADLINE)
 
-        program.tell(signal.SIGTERM)
+        program.send_signal(signal.SIGTERM)
 
         assert program.ends() == NO_STORE
         caller.rollback()

@@ -60,7 +60,7 @@ def test_a_step_that_was_done_before_the_kill_is_not_done_again(tmp_path: Path, 
             job = app.enqueue("travel", lease=5)
             processes.append(Process(tmp_path, "--threads", "1"))
             eventually((tmp_path / "between").exists, DEADLINE)
-            processes[0].tell(signal.SIGKILL)
+            processes[0].send_signal(signal.SIGKILL)
             processes[0].ends()
 
             processes.append(Process(tmp_path, "--threads", "1"))

@@ -56,8 +56,8 @@ def test_the_job_of_a_killed_process_runs_again_elsewhere_at_once(crew: Crew) ->
     done = crew.final(job)
     assert (done.state, done.crashes, done.attempt) == (JobState.COMPLETED, 1, 2)
     assert [error.message for error in done.errors] == [f"worker process {killed} was killed by SIGKILL"]
-    program.says(" runs", 3)
-    program.tell(signal.SIGTERM)
+    program.wait_for_output(" runs", 3)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     assert crew.workers() == []
     crew.all_have_ended()
@@ -132,7 +132,7 @@ def test_a_job_that_keeps_killing_its_process_ends_in_the_dead_letters_with_that
     assert len(crew.began(1)) == 3
     # The others live on.
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     crew.all_have_ended()
 
@@ -163,9 +163,9 @@ def test_a_first_process_that_is_killed_before_it_has_begun_is_replaced_too(crew
     program = crew.worker(processes=1)
 
     assert crew.final(crew.enqueue("note", 1)).state is JobState.COMPLETED
-    program.says("was killed by SIGTERM")
+    program.wait_for_output("was killed by SIGTERM")
     assert len(program.children()) == 2
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
 
 
@@ -191,7 +191,7 @@ def test_after_five_restarts_in_a_minute_the_supervisor_gives_up_and_lets_the_ot
     for number in range(1, 7):
         crew.enqueue("crash", number, max_crashes=0)
 
-    program.says("all workers stop")
+    program.wait_for_output("all workers stop")
     crew.touch("go on")
     assert program.ends() == 70
     assert "worker processes have died more than 5 times within a minute" in program.log
@@ -273,7 +273,7 @@ def test_a_process_that_is_stopped_from_outside_is_killed_and_its_jobs_run_elsew
     assert crew.has_begun(1, 2).pid != stopped
     crew.touch("go on")
     assert crew.final(job).state is JobState.COMPLETED
-    program.says(f"worker process {stopped} was killed by SIGKILL")
+    program.wait_for_output(f"worker process {stopped} was killed by SIGKILL")
 
 
 @any_store
@@ -286,7 +286,7 @@ def test_a_process_that_is_stopped_with_the_lock_of_a_file_is_killed_though_no_p
 
     assert crew.has_begun(1, 2, seconds=400).pid != stopped
     assert crew.final(job).state is JobState.COMPLETED
-    program.says(f"worker process {stopped} was killed by SIGKILL")
+    program.wait_for_output(f"worker process {stopped} was killed by SIGKILL")
 
 
 # ------------------------------------------------------------------ as the first process
@@ -313,7 +313,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def test_as_the_first_process_it_reaps_strangers_and_stops_on_a_signal(crew: Crew) -> None:
     (crew.folder / "first.py").write_text(FIRST)
     program = crew.start("first.py", "-m", "forebay", "worker", "jobs:app", "--processes", "2")
-    program.says(" runs", 2)
+    program.wait_for_output(" runs", 2)
     file = crew.folder / "first"
     first = int(file.read_text()) if file.exists() else program.popen.pid
 

@@ -93,10 +93,10 @@ def test_a_process_that_cannot_talk_with_its_supervisor_any_more_is_replaced(cre
 
     assert crew.final(job).state is JobState.DEAD
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
-    program.says(" runs", 3)
+    program.wait_for_output(" runs", 3)
 
     assert killed not in living()
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     crew.all_have_ended()
 
@@ -117,7 +117,7 @@ def test_what_a_task_has_left_behind_ends_with_its_process_also_when_that_stops_
     forked = int((crew.folder / "forked").read_text())
     assert forked in living()
 
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
 
     assert program.ends() == 0
     eventually(lambda: forked not in living(), DEADLINE)
@@ -130,7 +130,7 @@ def test_a_process_whose_stop_hook_hangs_does_not_stay_for_ever(crew: Crew) -> N
     assert crew.final(crew.enqueue("note", 1)).state is JobState.COMPLETED
     hanging = program.children()[0]
 
-    program.says("does not leave, and is killed")
+    program.wait_for_output("does not leave, and is killed")
 
     eventually(lambda: hanging not in living(), DEADLINE)
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
@@ -152,11 +152,11 @@ def test_a_store_that_can_never_be_used_ends_the_supervisor_with_its_error(crew:
 def test_a_process_that_cannot_be_started_costs_the_others_nothing(crew: Crew) -> None:
     program = crew.start("-c", SCARCE)
 
-    program.says("no worker process can be started")
-    program.says(" runs", 2)
+    program.wait_for_output("no worker process can be started")
+    program.wait_for_output(" runs", 2)
 
     assert crew.final(crew.enqueue("note", 1)).state is JobState.COMPLETED
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
 
 

@@ -46,11 +46,11 @@ def stop_alone(crew: Crew, engine: str, program: Supervised) -> int:
     take them over either: that is safe, but it is not the case that these tests are about.
     """
     while True:
-        program.tell(signal.SIGSTOP)
+        program.send_signal(signal.SIGSTOP)
         eventually(lambda: _is_stopped(program.popen.pid))
         if _can_lock(crew, engine):
             return now_ms()
-        program.tell(signal.SIGCONT)
+        program.send_signal(signal.SIGCONT)
 
 
 def _is_stopped(pid: int) -> bool:
@@ -105,14 +105,14 @@ def test_processes_of_a_stopped_supervisor_keep_their_jobs_and_stop_in_order_lat
     assert HeartbeatStatus.DEAD not in {info.heartbeat_status(now_ms()) for info in crew.workers()}
     assert program.log.count("this process renews its leases itself") == 2
 
-    program.tell(signal.SIGCONT)
-    program.says("the supervisor renews the leases again", 2)
+    program.send_signal(signal.SIGCONT)
+    program.wait_for_output("the supervisor renews the leases again", 2)
     crew.touch("go on")
     records = [crew.final(job) for job in jobs]
     assert {(one.state, one.attempt, one.crashes) for one in records} == {(JobState.COMPLETED, 1, 0)}
-    other.tell(signal.SIGTERM)
+    other.send_signal(signal.SIGTERM)
     assert other.ends() == 0
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     assert crew.workers() == []
     crew.all_have_ended()
@@ -127,7 +127,7 @@ def test_a_job_is_cancelled_while_its_supervisor_is_stopped(crew: Crew, engine: 
     job.cancel("not needed")
 
     assert crew.final(job).state is JobState.CANCELLED
-    program.tell(signal.SIGCONT)
+    program.send_signal(signal.SIGCONT)
     assert crew.final(crew.enqueue("note", 2)).state is JobState.COMPLETED
 
 

@@ -43,7 +43,7 @@ def test_after_one_signal_running_jobs_end_and_all_processes_leave(
     for one in range(3):
         crew.has_begun(one)
 
-    program.tell(number)
+    program.send_signal(number)
     are = {WorkerState.STOPPING}
     eventually(lambda: {info.state for info in crew.workers()} == are, DEADLINE)
     later = crew.enqueue("note", 3)
@@ -65,9 +65,9 @@ def test_a_second_signal_interrupts_running_jobs_and_puts_them_back(
     job = crew.enqueue("hold", 1)
     crew.has_begun(1)
 
-    program.tell(number)
-    program.says("all workers stop")
-    program.tell(number)
+    program.send_signal(number)
+    program.wait_for_output("all workers stop")
+    program.send_signal(number)
 
     assert program.ends() == 0
     back = job.refresh()
@@ -82,8 +82,8 @@ def test_a_signal_to_all_processes_at_once_is_one_request_to_drain(crew: Crew) -
 
     for _ in range(3):
         os.kill(program.children()[0], signal.SIGTERM)
-    program.tell(signal.SIGTERM)
-    program.says("all workers stop")
+    program.send_signal(signal.SIGTERM)
+    program.wait_for_output("all workers stop")
     crew.touch("go on")
 
     assert program.ends() == 0
@@ -95,7 +95,7 @@ def test_a_process_that_does_not_leave_in_time_is_killed(crew: Crew) -> None:
     job = crew.enqueue("clutch", 1, 40)
     crew.has_begun(1)
 
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
 
     assert program.ends() == 0
     assert "does not leave, and is killed" in program.log
@@ -110,11 +110,11 @@ def test_stacks_of_all_processes_are_shown_on_request(crew: Crew, processes: int
     crew.enqueue("hold", 1)
     crew.has_begun(1)
 
-    program.tell(signal.SIGUSR1)
+    program.send_signal(signal.SIGUSR1)
 
-    program.says("in wait_for")
+    program.wait_for_output("in wait_for")
     if processes:
-        program.says("supervisor.py")
+        program.wait_for_output("supervisor.py")
     crew.touch("go on")
     eventually(lambda: crew.ended(1), DEADLINE)
 
@@ -125,7 +125,7 @@ def test_a_quiet_worker_takes_nothing_until_it_may_go_on(crew: Crew, processes: 
     held = crew.enqueue("hold", 1)
     crew.has_begun(1)
 
-    program.tell(signal.SIGTSTP)
+    program.send_signal(signal.SIGTSTP)
     are = {WorkerState.PAUSED}
     eventually(lambda: {info.state for info in crew.workers()} == are, DEADLINE)
     waiting = crew.enqueue("note", 2)
@@ -133,7 +133,7 @@ def test_a_quiet_worker_takes_nothing_until_it_may_go_on(crew: Crew, processes: 
     assert crew.final(held).state is JobState.COMPLETED
     assert waiting.refresh().state is JobState.PENDING
 
-    program.tell(signal.SIGCONT)
+    program.send_signal(signal.SIGCONT)
     assert crew.final(waiting).state is JobState.COMPLETED
 
 
@@ -199,7 +199,7 @@ def nothing_is_lost(crew: Crew, program: Supervised, task: str, jobs: int) -> No
     records = [crew.final(job) for job in handles]
     assert {(one.state, one.crashes, one.failures) for one in records} == {(JobState.COMPLETED, 0, 0)}
     assert len(crew.ended()) == jobs
-    program.says("retires, because")
+    program.wait_for_output("retires, because")
     eventually(lambda: len(program.children()) > 1, DEADLINE)
 
 
@@ -209,7 +209,7 @@ def test_a_process_is_replaced_after_so_many_jobs(crew: Crew) -> None:
 
     nothing_is_lost(crew, program, "note", 40)
 
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     crew.all_have_ended()
 
@@ -220,7 +220,7 @@ def test_a_process_that_has_grown_is_replaced(crew: Crew) -> None:
 
     nothing_is_lost(crew, program, "grow", 4)
 
-    program.says("MB of memory")
+    program.wait_for_output("MB of memory")
 
 
 def test_a_process_that_has_become_old_is_replaced(crew: Crew) -> None:
@@ -229,7 +229,7 @@ def test_a_process_that_has_become_old_is_replaced(crew: Crew) -> None:
     crew.has_begun(1)
 
     # The old one lets its job end, and is replaced before that.
-    program.says("it has run for")
+    program.wait_for_output("it has run for")
     eventually(lambda: len(program.children()) > 1, DEADLINE)
     assert job.refresh().state is JobState.RUNNING
     crew.touch("go on")
@@ -243,12 +243,12 @@ def test_a_process_with_more_abandoned_threads_than_it_may_have_is_replaced(crew
     ignoring = [crew.enqueue("ignore", number, timeout=0.2, retries=0) for number in (1, 2)]
     assert [crew.final(job).reason for job in ignoring] == ["Timeout: ran longer than 0.2 s"] * 2
 
-    program.says("retires, because it has 2 abandoned threads")
+    program.wait_for_output("retires, because it has 2 abandoned threads")
     waiting = crew.enqueue("note", 3)
 
     assert crew.final(waiting).state is JobState.COMPLETED
     eventually(lambda: len(program.children()) > 1, DEADLINE)
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     crew.all_have_ended()
 
@@ -292,7 +292,7 @@ def test_several_processes_cannot_share_a_store_in_memory(crew: Crew) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--processes", "0"], "processes must be a number from 1 to 1000, not 0"),
         (["--processes", "-1"], "processes must be a number from 1 to 1000, not -1"),
@@ -303,12 +303,12 @@ def test_several_processes_cannot_share_a_store_in_memory(crew: Crew) -> None:
     ],
 )
 def test_limits_that_make_no_sense_are_refused_before_anything_starts(
-    crew: Crew, words: list[str], said: str
+    crew: Crew, words: list[str], message: str
 ) -> None:
     program = crew.start("-m", "forebay", "worker", "jobs:app", *words)
 
     assert program.ends() == 2
-    assert said in program.log
+    assert message in program.log
     assert program.children() == []
 
 
@@ -333,7 +333,7 @@ def test_the_environment_names_queues_and_the_number_of_processes(crew: Crew) ->
         "jobs:app",
     )
 
-    program.says(" runs", 2)
+    program.wait_for_output(" runs", 2)
 
     assert {info.queues for info in crew.workers()} == {("loop",)}
     assert len(program.children()) == 2
@@ -349,7 +349,7 @@ def test_processes_are_replaced_when_code_changes_and_wait_while_it_is_broken(cr
     crew.has_begun(1)
 
     (crew.folder / "jobs.py").write_text("this is no Python")
-    program.says("before the code has changed")
+    program.wait_for_output("before the code has changed")
     (crew.folder / "jobs.py").write_text(
         f"{code}\n\n@app.task(name='new')\ndef new() -> int:\n    return 42\n"
     )
@@ -357,7 +357,7 @@ def test_processes_are_replaced_when_code_changes_and_wait_while_it_is_broken(cr
     assert crew.enqueue("new").result(DEADLINE) == 42
     crew.touch("go on")
     assert crew.final(job).state is JobState.COMPLETED
-    program.tell(signal.SIGTERM)
+    program.send_signal(signal.SIGTERM)
     assert program.ends() == 0
     crew.all_have_ended()
 

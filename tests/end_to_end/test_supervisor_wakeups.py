@@ -17,7 +17,7 @@ def test_one_connection_listens_for_all_processes_of_a_supervisor(tmp_path: Path
     url = new_url()
     with a_crew(tmp_path, url) as crew:
         program = crew.worker(processes=2)
-        program.says(" runs", 2)
+        program.wait_for_output(" runs", 2)
 
         eventually(lambda: listeners(url) == 1, DEADLINE)
         jobs = [crew.enqueue("note", number) for number in range(3)]

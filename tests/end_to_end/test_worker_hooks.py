@@ -68,7 +68,7 @@ def test_a_worker_process_calls_its_hooks_and_names_jobs_in_its_log(
         process.append(Process(tmp_path))
         job.wait(timeout=DEADLINE)
         was_up, was_down = (tmp_path / "up").exists(), (tmp_path / "down").exists()
-        process[0].tell(signal.SIGTERM)
+        process[0].send_signal(signal.SIGTERM)
         status = process[0].ends()
 
     assert (was_up, was_down, status) == (True, False, 0)

@@ -41,7 +41,7 @@ def is_stuck_in_the_store(worker: Process) -> None:
     """Wait until the stacks of the worker show its coordinator in a call of the store."""
 
     def look() -> bool:
-        worker.tell(signal.SIGUSR1)
+        worker.send_signal(signal.SIGUSR1)
         stacks = worker.log.rpartition("Current thread")[0].split("Thread 0x")
         return any("stores/sqlite" in stack and "coordinator.py" in stack for stack in stacks[-12:])
 
@@ -57,7 +57,7 @@ def test_an_idle_worker_ends_at_the_first_signal(place: Place, number: signal.Si
     worker = place.worker()
     assert len(place.workers()) == 1
 
-    worker.tell(number)
+    worker.send_signal(number)
 
     assert worker.ends() == 0
     assert "has stopped" in worker.log
@@ -74,8 +74,8 @@ def test_a_working_worker_claims_nothing_more_lets_its_jobs_end_and_leaves_the_r
     place.has_started(0)
     place.has_started(1)
 
-    worker.tell(number)
-    worker.says("stops")
+    worker.send_signal(number)
+    worker.wait_for_output("stops")
     jobs.append(place.note.enqueue(6))
     place.go_on()
 
@@ -84,7 +84,7 @@ def test_a_working_worker_claims_nothing_more_lets_its_jobs_end_and_leaves_the_r
     assert {(job.refresh().failures, job.refresh().crashes) for job in jobs} == {(0, 0)}
     other = place.worker()
     assert [job.result(DEADLINE) for job in jobs] == list(range(7))
-    other.tell(number)
+    other.send_signal(number)
     assert other.ends() == 0
     assert Counter(job for _, job in place.ran()) == Counter(range(7))
 
@@ -97,10 +97,10 @@ def test_a_second_signal_during_the_stop_ends_it_at_once_and_hands_the_jobs_back
     worker = place.worker("--threads", "1")
     job = place.hold.enqueue(0)
     place.has_started(0)
-    worker.tell(number)
-    worker.says("stops")
+    worker.send_signal(number)
+    worker.wait_for_output("stops")
 
-    worker.tell(number)
+    worker.send_signal(number)
 
     assert worker.ends() == 0
     record = job.refresh()
@@ -117,7 +117,7 @@ def test_a_job_that_outlasts_the_stop_goes_back_and_is_run_again_elsewhere(place
     job = place.hold.enqueue(0)
     place.has_started(0)
 
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
 
     assert worker.ends() == 0
     assert (job.refresh().state, job.refresh().failures) == (PENDING, 0)
@@ -139,8 +139,8 @@ def test_a_worker_that_is_stuck_in_the_store_ends_in_order_when_that_answers(
     locked.execute("begin immediate")
     is_stuck_in_the_store(worker)
 
-    worker.tell(signal.SIGTERM)
-    worker.says("stops")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait_for_output("stops")
     locked.execute("rollback")
 
     assert worker.ends() == 0
@@ -160,7 +160,7 @@ def test_a_worker_whose_store_never_answers_leaves_when_its_time_is_over_and_its
     locked.execute("begin immediate")
     is_stuck_in_the_store(worker)
 
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
 
     assert worker.ends() == 3
     assert "the store does not answer" in worker.log
@@ -180,14 +180,14 @@ def test_a_signal_shows_the_stacks_of_all_threads_and_the_worker_goes_on(place: 
     job = place.hold.enqueue(7)
     place.has_started(7)
 
-    worker.tell(signal.SIGUSR1)
+    worker.send_signal(signal.SIGUSR1)
 
-    worker.says(" in hold")
-    worker.says(" in _run")
-    worker.says(" in _watch")
+    worker.wait_for_output(" in hold")
+    worker.wait_for_output(" in _run")
+    worker.wait_for_output(" in _watch")
     place.go_on()
     assert job.result(DEADLINE) == 7
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
     assert worker.ends() == 0
 
 
@@ -196,10 +196,10 @@ def test_a_busy_worker_that_is_asked_for_its_stacks_again_and_again_goes_on(plac
     jobs = [place.note.enqueue(number) for number in range(200)]
 
     while not all(job.refresh().is_final for job in jobs[-10:]):
-        worker.tell(signal.SIGUSR1)
+        worker.send_signal(signal.SIGUSR1)
 
     assert all(job.wait(DEADLINE).state is JobState.COMPLETED for job in jobs)
-    worker.tell(signal.SIGTERM)
+    worker.send_signal(signal.SIGTERM)
     assert worker.ends() == 0
 
 
@@ -312,7 +312,7 @@ def test_two_worker_processes_share_the_work_and_do_none_of_it_twice(place: Plac
 
     assert [job.result(DEADLINE) for job in jobs] == list(range(200))
     for worker in (first, second):
-        worker.tell(signal.SIGTERM)
+        worker.send_signal(signal.SIGTERM)
         assert worker.ends() == 0
     assert Counter(number for _, number in place.ran()) == Counter(range(200))
     assert {process for process, _ in place.ran()} == {first.popen.pid, second.popen.pid}

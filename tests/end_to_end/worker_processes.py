@@ -67,12 +67,12 @@ class Process:
     def log(self) -> str:
         return self._log.read_text()
 
-    def says(self, words: str) -> None:
+    def wait_for_output(self, words: str) -> None:
         """Wait until the log has these words."""
         eventually(lambda: words in self.log or self.popen.poll() is not None, DEADLINE)
         assert words in self.log, self.log
 
-    def tell(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         self.popen.send_signal(number)
 
     def ends(self) -> int:
@@ -94,7 +94,7 @@ class Place:
     def worker(self, *options: str) -> Process:
         """A worker process that is up."""
         process = self.start(*options)
-        process.says("runs")
+        process.wait_for_output("runs")
         return process
 
     def start(self, *options: str, app: str = "jobs:app") -> Process:

@@ -48,7 +48,7 @@ class Papers:
         @app.task(name="work", lease=lease, max_crashes=50)
         def work(name: str) -> str:
             self.write("start")
-            while name.startswith("hold") and not self._gate(name).exists():
+            while name.startswith("hold") and not self._release_file(name).exists():
                 time.sleep(0.01)
             self.write("end")
             return f"the end of {name}"
@@ -66,9 +66,9 @@ class Papers:
         os.close(file)
 
     def let_go(self, name: str) -> None:
-        self._gate(name).touch()
+        self._release_file(name).touch()
 
-    def _gate(self, name: str) -> Path:
+    def _release_file(self, name: str) -> Path:
         return self.folder / f"go on {name}"
 
     def accepted(self, *jobs: JobHandle[str]) -> None:
@@ -109,17 +109,17 @@ class Papers:
 
 def refusal(work: Task[[str], str], words: str) -> str:
     """Wait until a producer is told this, whatever it is told before; all of what it is told then."""
-    said: list[str] = []
+    messages: list[str] = []
 
-    def is_said() -> bool:
+    def is_refused() -> bool:
         try:
             work.using(idempotency_key="in doubt").enqueue("in doubt")
         except StoreUnavailable as exc:
-            said.append(str(exc))
-        return bool(said) and words in said[-1]
+            messages.append(str(exc))
+        return bool(messages) and words in messages[-1]
 
-    eventually(is_said, DEADLINE)
-    return said[-1]
+    eventually(is_refused, DEADLINE)
+    return messages[-1]
 
 
 def acceptance(work: Task[[str], str], name: str = "in doubt") -> JobHandle[str]:
@@ -164,9 +164,9 @@ def a_worker(url: str, folder: Path, name: str) -> Iterator[Program]:
     ):
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            assert said, (folder / f"log-{name}").read_text()
-            yield Program(process, said.strip())
+            first_line = process.stdout.readline()
+            assert first_line, (folder / f"log-{name}").read_text()
+            yield Program(process, first_line.strip())
         finally:
             process.kill()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from evidence.account import Done, done_of, told_of
+from evidence.account import Done, done_of, read_accepted
 from evidence.flat import JUDGED_FROM_SECONDS, Levels
 from evidence.history import Accepted
 from evidence.load import LEASE_MS, LIMITS
@@ -55,7 +55,7 @@ def test_the_log_and_what_was_told_are_read_back(tmp_path: Path) -> None:
 
     assert [(start.at, start.worker) for start in done_of(tmp_path / "log").history.starts] == [(7, "w")]
     assert [(end.at, end.is_good) for end in done_of(tmp_path / "log").history.ends] == [(9, True)]
-    assert told_of(tmp_path / "told") == {"j": job}
+    assert read_accepted(tmp_path / "told") == {"j": job}
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_what_threads_are_told_of_one_job_fits_together_in_some_order(engine: En
     assert names >= {"claim", "hand back", "force", "revive", "look"}
 
 
-def told(*calls: tuple[str, int, int, object]) -> list[Call]:
+def history_of(*calls: tuple[str, int, int, object]) -> list[Call]:
     return [Call("me", name, began, ended, answer, attempt=1) for name, began, ended, answer in calls]
 
 
@@ -128,21 +128,21 @@ PENDING: Final = (JobState.PENDING, 0)
 
 
 def test_calls_at_one_time_may_have_happened_in_any_order() -> None:
-    assert is_linear([told(("claim", 0, 9, 1)), told(("look", 1, 2, PENDING))])
-    assert is_linear([told(("claim", 0, 9, 1)), told(("look", 1, 2, (JobState.RUNNING, 1)))])
+    assert is_linear([history_of(("claim", 0, 9, 1)), history_of(("look", 1, 2, PENDING))])
+    assert is_linear([history_of(("claim", 0, 9, 1)), history_of(("look", 1, 2, (JobState.RUNNING, 1)))])
 
 
 @pytest.mark.parametrize(
     "calls",
     [
-        [told(("claim", 0, 1, 1)), told(("look", 2, 3, PENDING))],
-        [told(("claim", 0, 9, 1)), told(("claim", 0, 9, 1))],
-        [told(("claim", 0, 1, 2))],
-        [told(("complete", 0, 1, True))],
-        [told(("claim", 0, 1, 1), ("force", 2, 3, True), ("complete", 4, 5, True))],
-        [told(("claim", 0, 1, 1), ("complete", 2, 3, True), ("revive", 4, 5, True))],
-        [told(("force", 0, 1, True), ("force", 2, 3, True))],
-        [told(("claim", 0, 1, 1), ("complete", 2, 3, False))],
+        [history_of(("claim", 0, 1, 1)), history_of(("look", 2, 3, PENDING))],
+        [history_of(("claim", 0, 9, 1)), history_of(("claim", 0, 9, 1))],
+        [history_of(("claim", 0, 1, 2))],
+        [history_of(("complete", 0, 1, True))],
+        [history_of(("claim", 0, 1, 1), ("force", 2, 3, True), ("complete", 4, 5, True))],
+        [history_of(("claim", 0, 1, 1), ("complete", 2, 3, True), ("revive", 4, 5, True))],
+        [history_of(("force", 0, 1, True), ("force", 2, 3, True))],
+        [history_of(("claim", 0, 1, 1), ("complete", 2, 3, False))],
     ],
     ids=["old write", "claimed twice", "an attempt skipped", "ended unclaimed", "ended after it was taken",
          "a finished one revived", "cancelled twice", "refused for nothing"],

@@ -115,13 +115,13 @@ def test_no_call_waits_without_end_on_a_half_open_connection(
         proxy.swallow(*ways)
 
         with ThreadPoolExecutor(len(calls) + 1) as threads:
-            asked = [threads.submit(refused, use, handle) for use, handle in calls]
+            submitted = [threads.submit(refused, use, handle) for use, handle in calls]
             connecting = threads.submit(refused, lambda new: new.store(), engine)
-            told = [one.result() for one in [*asked, connecting]]
+            errors = [one.result() for one in [*submitted, connecting]]
 
-        assert {type(error) for error, _ in told} == {StoreUnavailable}
-        assert all(engine.location in str(error) for error, _ in told)
-        assert max(seconds for _, seconds in told) < 10 * BOUND_SECONDS
+        assert {type(error) for error, _ in errors} == {StoreUnavailable}
+        assert all(engine.location in str(error) for error, _ in errors)
+        assert max(seconds for _, seconds in errors) < 10 * BOUND_SECONDS
         proxy.heal()
         for use, handle in calls:
             use(handle)
@@ -147,11 +147,11 @@ def test_leases_are_not_lost_because_one_connection_is_forgotten(
             use(store)
         proxy.forget()
 
-        told = list(threads.map(refused, calls, stores))  # no call waits for an hour
+        errors = list(threads.map(refused, calls, stores))  # no call waits for an hour
         for use, store in zip(calls, stores, strict=True):
             use(store)
 
-    assert {type(error) for error, _ in told} == {StoreUnavailable}
+    assert {type(error) for error, _ in errors} == {StoreUnavailable}
 
 
 def refused(use: Use, handle: object) -> tuple[Exception | None, float]:

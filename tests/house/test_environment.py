@@ -85,8 +85,8 @@ def test_what_cannot_be_installed_is_said_with_the_remedy(
 
     assert environment.main() == os.EX_UNAVAILABLE
 
-    said = capfd.readouterr()
-    assert "venv: install the packages of dev-run: failed after" in said.out
-    assert "connect to the network or set PIP_INDEX_URL" in said.err
+    output = capfd.readouterr()
+    assert "venv: install the packages of dev-run: failed after" in output.out
+    assert "connect to the network or set PIP_INDEX_URL" in output.err
     assert subprocess.run([home / "bin" / "python", "-c", ""], check=False).returncode == 0
     assert not (home / ".ready-run").exists()

@@ -220,9 +220,9 @@ def test_the_table_names_what_caught_a_mutant_and_ends_with_a_summary() -> None:
 
 
 def test_results_can_be_read_by_programs() -> None:
-    told = json.loads(as_json(sample_results()))
+    results = json.loads(as_json(sample_results()))
 
-    assert told["mutants"][0] == {
+    assert results["mutants"][0] == {
         "where": "a.sql",
         "removed": "x = 1",
         "outcome": "caught",

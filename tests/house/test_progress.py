@@ -69,12 +69,12 @@ def test_a_command_on_a_terminal_shows_its_latest_line_on_the_bar(monkeypatch: p
         monkeypatch.setattr(sys, "stdout", terminal)
         words = "import time; print('one of two', flush=True); time.sleep(1)"  # ten moves of the bar
         run("install", [sys.executable, "-c", words], cwd=Path.cwd())
-        said = ""
-        while "install: done after" not in said:
-            said += seen.read(1_000).decode()
+        output = ""
+        while "install: done after" not in output:
+            output += seen.read(1_000).decode()
 
-    assert "one of two" in said
-    assert said.rpartition("\x1b[K")[2].startswith("install: done after ")
+    assert "one of two" in output
+    assert output.rpartition("\x1b[K")[2].startswith("install: done after ")
 
 
 def test_a_command_that_fails_is_followed_by_its_last_lines(capfd: pytest.CaptureFixture[str]) -> None:
@@ -83,9 +83,9 @@ def test_a_command_that_fails_is_followed_by_its_last_lines(capfd: pytest.Captur
     with pytest.raises(Failed, match="ended with status 3"):
         run("install", [sys.executable, "-c", words], cwd=Path.cwd())
 
-    said = capfd.readouterr()
-    assert "install: failed after" in said.out
-    assert said.err == "  no matching package\n"
+    output = capfd.readouterr()
+    assert "install: failed after" in output.out
+    assert output.err == "  no matching package\n"
 
 
 def test_a_program_that_is_not_there_has_failed(tmp_path: Path) -> None:

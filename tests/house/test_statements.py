@@ -34,10 +34,10 @@ def named(engine: str) -> set[str]:
 
 def _named_in(folder: Path) -> set[str]:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.glob("*.py")]
-    return {pattern for tree in trees for pattern in _asked_for(tree)}
+    return {pattern for tree in trees for pattern in _requested_names(tree)}
 
 
-def _asked_for(tree: ast.Module) -> Iterator[str]:
+def _requested_names(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr=method), args=[first, *_]) if method in CALLS:
@@ -196,4 +196,4 @@ def test_a_run_is_found_wherever_it_begins_and_once() -> None:
     ],
 )
 def test_names_are_found_in_code_like_this(source: str, patterns: set[str]) -> None:
-    assert set(_asked_for(ast.parse(source))) == patterns
+    assert set(_requested_names(ast.parse(source))) == patterns

@@ -319,11 +319,11 @@ def test_a_result_is_looked_up_by_the_id_of_its_job(app: Celery, monkeypatch: py
     def double(number: int) -> int:
         return number * 2
 
-    asked = double.delay(4)
+    result = double.delay(4)
     with app.forebay.run_worker():
-        assert AsyncResult(asked.id).get(timeout=DEADLINE) == 8
-    assert AsyncResult(asked.id, app=app) == asked
+        assert AsyncResult(result.id).get(timeout=DEADLINE) == 8
+    assert AsyncResult(result.id, app=app) == result
 
     monkeypatch.setattr("forebay.compat.celery.result.APPS", [])
     with pytest.raises(ConfigError, match=r"belongs to no app yet: make a Celery\(...\) first"):
-        AsyncResult(asked.id)
+        AsyncResult(result.id)

@@ -352,7 +352,7 @@ def _killed(old: redis.Redis) -> int:
 
 
 def test_bad_words_are_refused_with_the_way_out(url: str) -> None:
-    for words, said in (
+    for words, message in (
         (["--from", old_url()], "name the target"),
         (["--from", "amqp://rabbit", "--to", url], "no address of a Redis server"),
         (["--from", old_url(), "--to", url, "--queue", "celery"], "should be OLD=NEW"),
@@ -364,4 +364,4 @@ def test_bad_words_are_refused_with_the_way_out(url: str) -> None:
     ):
         result = call("import", "celery", *words)
         assert result.exit_code != 0
-        assert said in result.stderr, words
+        assert message in result.stderr, words

@@ -76,15 +76,15 @@ def test_a_backlog_of_celery_comes_over_as_the_page_says(shop: Path, own: RedisS
     [promised] = [block.body for block in fenced(text(PAGE)) if "would be imported" in block.body]
 
     assert given(shop, migrate, own).returncode == 0
-    looked = given(shop, look, own)
+    listed = given(shop, look, own)
     brought = given(shop, bring, own)
     again = given(shop, bring, own)
 
     lines = [line.removeprefix("    ") for line in promised.splitlines()]
     assert (
-        looked.stdout.replace(f"127.0.0.1:{own.port}", "localhost:6379").splitlines()[: len(lines)] == lines
+        listed.stdout.replace(f"127.0.0.1:{own.port}", "localhost:6379").splitlines()[: len(lines)] == lines
     )
-    assert looked.returncode == brought.returncode == again.returncode == 1
+    assert listed.returncode == brought.returncode == again.returncode == 1
     assert "3 jobs imported" in brought.stdout
     assert "1 job in the old queue now: as reported above" in brought.stdout
     assert serve.removeprefix("$ ") in brought.stdout
@@ -147,6 +147,6 @@ def test_tasks_of_celery_run_inside_a_project_of_django(shop: Path, monkeypatch:
     )
 
     with working(shop, "proj.queue:queue"):
-        asked = run(shop, "-c", ask)
+        answer = run(shop, "-c", ask)
 
-    assert (asked.stdout, asked.stderr) == ("order 11 sent by a shop\n", "")
+    assert (answer.stdout, answer.stderr) == ("order 11 sent by a shop\n", "")

@@ -142,10 +142,10 @@ def test_a_task_that_waits_several_times_is_run_as_often(make: Make, place: str,
     assert waits == 3 or kind == "priorities"
 
     call("migrate", "--url", url)
-    looked = bring(*words(place, url), "--dry-run")
+    preview = bring(*words(place, url), "--dry-run")
     done = bring(*words(place, url))
 
-    assert (looked["stored"], looked["remaining"]) == (waits, waits)
+    assert (preview["stored"], preview["remaining"]) == (waits, waits)
     assert (done["stored"], done["already"], done["agrees"], len(old)) == (waits, 0, True, 0)
     assert bring(*words(place, url))["found"] == 0
 

@@ -71,14 +71,14 @@ class Shelf:
 
 
 def waiting(number: int, **changes: object) -> ForeignJob:
-    said = {
+    fields = {
         "id": f"old-{number}",
         "key": f"shelf:old-{number}:1",
         "task": "t",
         "queue": "mail",
         "args": (number,),
     }
-    return ForeignJob(**{**said, **changes})  # type: ignore[arg-type]
+    return ForeignJob(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=ENGINES)
@@ -174,13 +174,13 @@ def test_what_the_store_refuses_stays_and_comes_when_there_is_room(ends: tuple[S
 def test_what_comes_while_it_runs_is_imported_too(ends: tuple[Store, Reader]) -> None:
     shelf = Shelf(*map(waiting, range(4)))
 
-    def tell(*_: object) -> None:
+    def report(*_: object) -> None:
         shelf.things.update(waiting_late)
         waiting_late.clear()
 
     waiting_late: dict[Hashable, ForeignJob | SkippedJob] = {"late": waiting(9)}
 
-    assert Importer(shelf, *ends, report_progress=tell).run().found == 5
+    assert Importer(shelf, *ends, report_progress=report).run().found == 5
 
 
 def test_parents_that_are_not_carried_over_keep_their_children(ends: tuple[Store, Reader]) -> None:

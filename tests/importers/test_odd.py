@@ -22,11 +22,11 @@ from tests.importers.support import bring, old_url
 
 
 def of_celery(body: str = "[[], {}, {}]", **headers: Any) -> bytes:
-    said = {"task": "t", "id": "one", **headers}
+    fields = {"task": "t", "id": "one", **headers}
     properties = {"delivery_tag": "1", "body_encoding": "base64", "priority": 0}
     packed = b64encode(body.encode()).decode()
     return json.dumps(
-        {"body": packed, "content-type": "application/json", "headers": said, "properties": properties}
+        {"body": packed, "content-type": "application/json", "headers": fields, "properties": properties}
     ).encode()
 
 

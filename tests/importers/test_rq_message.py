@@ -83,10 +83,10 @@ def test_jobs_come_after_those_they_depend_on(queue: rq.Queue, old: redis.Redis,
     second = queue.enqueue(shop.mail, "second", depends_on=first)
     third = queue.enqueue(shop.mail, "third", depends_on=Dependency([second], allow_failure=True))
 
-    looked = bring(*words(_made(url)), TRUST, "--dry-run")
+    preview = bring(*words(_made(url)), TRUST, "--dry-run")
     done = bring(*words(url), TRUST)
 
-    assert looked["stored"] == done["stored"] == 3
+    assert preview["stored"] == done["stored"] == 3
     assert (done["agrees"], keys(old)) == (True, set())
     with shop_app(url) as app:
         assert [app.job(job.id).refresh().state for job in (second, third)] == [JobState.BLOCKED] * 2
@@ -180,7 +180,7 @@ def test_what_cannot_be_carried_over_is_named_and_stays(queue: rq.Queue, old: re
     done = bring(*words(url), TRUST, status=1)
 
     why = {left["id"]: left["reason"] for left in done["left"]}
-    assert {name: why[name].startswith(said) for name, (_, _, said) in cases.items()} == dict.fromkeys(
+    assert {name: why[name].startswith(message) for name, (_, _, message) in cases.items()} == dict.fromkeys(
         cases, True
     )
     assert why["absent"] == "there is no job of this id any more"

@@ -33,9 +33,9 @@ class Shop:
     def __init__(self, url: str) -> None:
         self.queue = Forebay(url)
         self.double = self.queue.task(name="double")(_double)
-        self.said: list[str] = []
-        self.queue.on_start(lambda: self.said.append("started"))
-        self.queue.on_stop(lambda: self.said.append("stopped"))
+        self.hook_calls: list[str] = []
+        self.queue.on_start(lambda: self.hook_calls.append("started"))
+        self.queue.on_stop(lambda: self.hook_calls.append("stopped"))
 
     async def order(self) -> str:
         job = await self.double.enqueue_async(21)
@@ -78,15 +78,15 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 def test_a_worker_lives_as_long_as_the_app(shop: Shop, client: Callable[..., Any]) -> None:
     with client(shop) as web:
         assert "42" in web.get("/").text
-        assert shop.said == ["started"]
-    assert shop.said == ["started", "stopped"]
+        assert shop.hook_calls == ["started"]
+    assert shop.hook_calls == ["started", "stopped"]
 
 
 def test_an_app_may_be_started_again(shop: Shop) -> None:
     for _ in range(2):
         with on_fastapi(shop) as web:
             assert web.get("/").json() == "42"
-    assert shop.said == ["started", "stopped"] * 2
+    assert shop.hook_calls == ["started", "stopped"] * 2
 
 
 def test_a_worker_that_cannot_start_keeps_the_app_from_starting(shop: Shop) -> None:
@@ -121,7 +121,7 @@ def depending_on_litestar(shop: Shop) -> LitestarClient[Litestar]:
 def test_a_view_may_ask_for_the_queue(shop: Shop, client: Callable[..., Any]) -> None:
     with client(shop) as web:
         assert "Forebay on sqlite, 1 tasks" in web.get("/").text
-    assert shop.said == []  # nothing ran there
+    assert shop.hook_calls == []  # nothing ran there
 
 
 def test_a_test_may_put_another_queue_in_its_place(shop: Shop) -> None:
@@ -147,9 +147,9 @@ def test_an_app_without_a_queue_says_so() -> None:
 def test_lives_of_others_begin_after_the_worker_and_end_before_it(shop: Shop) -> None:
     @asynccontextmanager
     async def own(app: Any) -> AsyncIterator[dict[str, str]]:
-        shop.said.append("own")
+        shop.hook_calls.append("own")
         yield {"greeting": "hello"}
-        shop.said.append("own ends")
+        shop.hook_calls.append("own ends")
 
     async def greet(request: Request) -> PlainTextResponse:
         return PlainTextResponse(request.state.greeting)
@@ -158,7 +158,7 @@ def test_lives_of_others_begin_after_the_worker_and_end_before_it(shop: Shop) ->
     with TestClient(app) as web:
         assert web.get("/").text == "hello"
 
-    assert shop.said == ["started", "own", "own ends", "stopped"]
+    assert shop.hook_calls == ["started", "own", "own ends", "stopped"]
 
 
 def test_what_is_no_queue_is_refused() -> None:

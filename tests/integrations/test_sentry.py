@@ -90,15 +90,15 @@ def test_a_task_that_asks_for_something_has_not_failed(app: Forebay, caught: Cau
 
     @app.task(name="later")
     def later() -> None:
-        if not asked:
-            asked.append(1)
+        if not requested:
+            requested.append(1)
             raise Snooze(0.001)
 
-    asked: list[int] = []
+    requested: list[int] = []
     with app.run_worker(threads=1):
         later.enqueue().result(timeout=WITHIN)
         ask.enqueue([1]).wait(timeout=WITHIN)
-    assert asked
+    assert requested
     assert caught.events == []
 
 

@@ -72,7 +72,7 @@ def awaited(probe: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def told(store: Store, channel: Channel, step: AlertTransition = AlertTransition.FIRED) -> None:
+def save_alert(store: Store, channel: Channel, step: AlertTransition = AlertTransition.FIRED) -> None:
     """There is an alert, and one channel that is to be told."""
     resolved_at = ALERT.triggered_at + MINUTE if step is AlertTransition.RESOLVED else None
     ALERTS.save(store, ALERT.id, msgspec.structs.replace(ALERT, resolved_at=resolved_at))
@@ -121,7 +121,7 @@ def test_of_those_who_look_at_once_one_raises_an_alert_and_one_delivery(
 def test_a_call_is_signed_and_names_its_delivery(
     engine: Engine, store: Store, reader: Reader, calls: Calls
 ) -> None:
-    told(store, hook(calls))
+    save_alert(store, hook(calls))
 
     assert deliver_due(engine, policy=LOCAL) == 1
 
@@ -142,7 +142,7 @@ def test_what_is_not_taken_is_tried_again_later(
     engine: Engine, store: Store, reader: Reader, calls: Calls, clock: ManualClock, status: int
 ) -> None:
     calls.answers = [status]
-    told(store, hook(calls, "/"))
+    save_alert(store, hook(calls, "/"))
 
     assert deliver_due(engine, policy=LOCAL) == 1
     assert ends(reader) == [JobState.RETRYING]
@@ -166,7 +166,7 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(
     store, reader = memory.store(), memory.reader()
     with served(Calls()) as gone:
         url = gone.url
-    told(store, WebhookChannel(name="ops", url=url))
+    save_alert(store, WebhookChannel(name="ops", url=url))
 
     deliver_due(memory, policy=LOCAL)
 
@@ -178,7 +178,7 @@ def test_a_server_that_is_not_there_is_a_failed_attempt(
 
 
 def test_an_unknown_certificate_is_not_believed(memory: Engine, calls: Calls) -> None:
-    told(memory.store(), WebhookChannel(name="ops", url=calls.url.replace("http:", "https:")))
+    save_alert(memory.store(), WebhookChannel(name="ops", url=calls.url.replace("http:", "https:")))
 
     deliver_due(memory, policy=LOCAL)
 
@@ -191,7 +191,7 @@ def test_an_unknown_certificate_is_not_believed(memory: Engine, calls: Calls) ->
 @pytest.mark.shows("R-ALERT-08")
 def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
     people = ("ann@example.com", "bob@example.com")
-    told(
+    save_alert(
         memory.store(),
         MailChannel(
             name="m", to=people, sender="f@example.com", host=LOOPBACK, port=mails.port, tls=TlsMode.NEVER
@@ -210,7 +210,7 @@ def test_a_mail_says_what_is_wrong(memory: Engine, mails: Mails) -> None:
 
 @pytest.mark.parametrize("tls", [TlsMode.STARTTLS, TlsMode.ALWAYS])
 def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Mails, tls: TlsMode) -> None:
-    told(
+    save_alert(
         memory.store(),
         MailChannel(
             name="m",
@@ -233,7 +233,7 @@ def test_a_mail_server_without_encryption_gets_nothing(memory: Engine, mails: Ma
 @pytest.mark.parametrize("gone", ["alert", "alert-channel"])
 def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str) -> None:
     store = memory.store()
-    told(store, hook(calls))
+    save_alert(store, hook(calls))
     store.drop_document(gone, "01A" if gone == "alert" else "ops")
 
     deliver_due(memory, policy=LOCAL)
@@ -245,7 +245,7 @@ def test_nothing_is_said_of_what_is_gone(memory: Engine, calls: Calls, gone: str
 def test_a_receiver_that_does_not_answer_delays_no_other(memory: Engine, calls: Calls) -> None:
     store, reader = memory.store(), memory.reader()
     with closing(socket.create_server((LOOPBACK, 0))) as silent:
-        told(store, WebhookChannel(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
+        save_alert(store, WebhookChannel(name="silent", url=f"http://{LOOPBACK}:{silent.getsockname()[1]}"))
         CHANNELS.save(store, "ops", hook(calls))
         store.insert([make_delivery_job(ALERT, AlertTransition.FIRED, hook(calls))])
         by_channel = {
@@ -304,24 +304,24 @@ def test_the_runner_of_maintenance_tasks_does_not_wait_for_an_evaluation(clock: 
     store, task = engine.store(), AlertEvaluator(engine, clock)
     clock.advance(seconds=10)
 
-    asked = [task.is_ready]
+    ready = [task.is_ready]
     assert not task.run(store)
     clock.advance(seconds=60)
-    asked.append(task.is_ready)
+    ready.append(task.is_ready)
     assert not task.run(store)  # one look at a time
     goes_on.set()
 
-    assert asked == [True, False]
+    assert ready == [True, False]
     awaited(lambda: task.is_ready)
     assert looks == ["forebay-alerts"]
 
 
 def test_deliveries_end_between_two_of_them(memory: Engine, calls: Calls) -> None:
-    told(memory.store(), hook(calls))
+    save_alert(memory.store(), hook(calls))
     memory.store().insert([make_delivery_job(ALERT, AlertTransition.RESOLVED, hook(calls))])
-    asked = iter([False, True])
+    is_stopping = iter([False, True])
 
-    assert deliver_due(memory, lambda: next(asked), LOCAL) == 1
+    assert deliver_due(memory, lambda: next(is_stopping), LOCAL) == 1
 
     assert sorted(ends(memory.reader())) == [JobState.COMPLETED, JobState.PENDING]
 
@@ -347,11 +347,11 @@ def test_where_many_workers_write_minutes_are_read_instead_of_seconds(
     store.record_metrics([*rows, *roll_up(rows, MINUTE)])
     read, metrics = {}, reader.metrics
 
-    def looked(tier: int, since: int, *rest: int, **more: Any) -> Any:
+    def evaluate_slowly(tier: int, since: int, *rest: int, **more: Any) -> Any:
         read[tier] = since
         return metrics(tier, since, *rest, **more)
 
-    monkeypatch.setattr(reader, "metrics", looked)
+    monkeypatch.setattr(reader, "metrics", evaluate_slowly)
     evaluate(store, reader, clock)
 
     # No more of them than of seconds: `schedules-late` has a window of an hour, and asks for no rows.
@@ -370,11 +370,11 @@ def test_the_alert_evaluator_is_ready_at_its_interval_and_not_at_the_start(
     task = tasks["alert"]
 
     assert (task.every_ms, len(tasks)) == (10_000, 10)
-    asked = []
+    ready = []
     for later in (0, 10, 0, 5):  # a consumer asks after each claim
         clock.advance(seconds=later)
-        asked.append(task.is_ready)
-    assert asked == [False, True, False, True]
+        ready.append(task.is_ready)
+    assert ready == [False, True, False, True]
 
 
 def test_what_goes_wrong_costs_a_line_in_the_log(

@@ -22,20 +22,20 @@ def test_where_no_gradual_revive_runs_the_reviver_waits_longer(clock: ManualCloc
     engine = MemoryEngine(clock=clock)
     store, task = engine.store(), GradualReviver(engine.reader, clock)
 
-    def asked(*seconds: int) -> list[bool]:
+    def readiness_after(*seconds: int) -> list[bool]:
         answers = []
         for later in seconds:  # a consumer asks after each claim
             clock.advance(seconds=later)
             answers.append(task.is_ready)
         return answers
 
-    assert asked(0, 0) == [True, False]
+    assert readiness_after(0, 0) == [True, False]
     assert not task.run(store)
-    assert asked(9, 1) == [False, True]
+    assert readiness_after(9, 1) == [False, True]
     start_gradual_revive(store, engine.reader(), JobQuery())
     clock.advance(seconds=1)
     assert not task.run(store)
-    assert asked(1) == [True]
+    assert readiness_after(1) == [True]
 
 
 def test_what_goes_wrong_costs_a_line_in_the_log(

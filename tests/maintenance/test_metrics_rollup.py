@@ -260,21 +260,21 @@ def test_hours_and_days_are_not_made_each_time_and_only_those_that_may_change(
     now = clock.now_ms()
     store.record_metrics([row(now - HOUR), row(now)])
     MetricsRollup(clock).run(store)
-    asked: list[tuple[int, int]] = []
+    requested: list[tuple[int, int]] = []
 
     def look(name: str, args: tuple[int, ...]) -> None:
         if name == "metrics":
-            asked.append((args[0], now - args[1]))
+            requested.append((args[0], now - args[1]))
 
     watched, measuring = Watched(store, look).contract, MetricsRollup(clock)
     measuring.run(watched)
-    assert max(since for tier, since in asked if tier == MINUTE) < HOUR
-    assert {tier for tier, _ in asked} == {TEN_SECONDS, MINUTE, HOUR}
-    asked.clear()
+    assert max(since for tier, since in requested if tier == MINUTE) < HOUR
+    assert {tier for tier, _ in requested} == {TEN_SECONDS, MINUTE, HOUR}
+    requested.clear()
 
     measuring.run(watched)
 
-    assert {tier for tier, _ in asked} == {TEN_SECONDS}
+    assert {tier for tier, _ in requested} == {TEN_SECONDS}
 
 
 def test_a_row_that_cannot_be_read_is_left_out(

@@ -242,7 +242,7 @@ class Held:
             raise StoreBusy("another transaction holds a key")
 
 
-def waits_told(caplog: pytest.LogCaptureFixture) -> int:
+def logged_waits(caplog: pytest.LogCaptureFixture) -> int:
     return sum("has to wait" in one.getMessage() for one in caplog.records)
 
 
@@ -252,14 +252,14 @@ def test_a_schedule_that_waits_for_a_transaction_is_told_once_each_time_it_begin
     task, held = ScheduleEnqueuer(roll=lambda: 0.0), Held(memory.store())
     save(held.store, "held")
     save(held.store, "free")
-    told = []
+    wait_counts = []
     for names in ({"held"}, {"held"}, {"held"}, {"held", "free"}, set(), {"held"}):
         held.names = names
         clock.advance(MINUTE)
         task.run(held.store)
-        told.append(waits_told(caplog))
+        wait_counts.append(logged_waits(caplog))
 
-    assert told == [1, 1, 1, 2, 2, 3]
+    assert wait_counts == [1, 1, 1, 2, 2, 3]
 
 
 def test_a_schedule_that_was_deleted_while_it_waited_is_forgotten(
@@ -324,4 +324,4 @@ def test_a_scheduler_sleeps_while_a_schedule_waits_for_a_transaction_and_fires_t
     assert before_the_other == pytest.approx(0.4)
     assert fired_meanwhile > 0
     # The run that has waited, and the next one of the other schedule.
-    assert (one.fired, waits_told(caplog)) == (fired_meanwhile + 2, 1)
+    assert (one.fired, logged_waits(caplog)) == (fired_meanwhile + 2, 1)

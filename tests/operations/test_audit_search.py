@@ -114,14 +114,14 @@ def test_what_a_program_does_is_told_under_its_name(actor: str | None, called: s
     job.cancel()
     app.client.revive([job.id])
 
-    told = app.client.read(lambda reader: audit_page(reader, AuditQuery()).entries)
+    entries = app.client.read(lambda reader: audit_page(reader, AuditQuery()).entries)
 
-    assert [event.kind for _, event in told] == [
+    assert [event.kind for _, event in entries] == [
         "revived",
         "cancel",
         "limit_changed",
         "limit_changed",
         "queue_changed",
     ]
-    assert {event.actor for _, event in told} == {called}
+    assert {event.actor for _, event in entries} == {called}
     app.close()

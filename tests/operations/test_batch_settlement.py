@@ -158,10 +158,10 @@ def test_no_settlement_is_blamed_for_a_claim_that_is_refused(
             raise StoreRefused("a job that waits cannot be read")
 
     jobs = running(store, count)
-    wants = [QueueClaim(jobs[0].queue, 1)]
+    claims = [QueueClaim(jobs[0].queue, 1)]
 
     with pytest.raises(StoreRefused):
-        exchanged(Watched(store, refuse_claims).contract, jobs, ended(jobs, set()), claims=wants, room=1)
+        exchanged(Watched(store, refuse_claims).contract, jobs, ended(jobs, set()), claims=claims, room=1)
 
     assert states(reader, jobs) == ["completed"] * count
 
@@ -427,7 +427,7 @@ def test_progress_are_kept_once_when_a_batch_is_split(store: Store, reader: Read
     assert [refusal.lease for refusal in answer.refused_updates] == [stranger.lease]
 
 
-@pytest.mark.parametrize("error", [StoreRefused("too strange"), RuntimeError("a fault of ours")])
+@pytest.mark.parametrize("error", [StoreRefused("too odd"), RuntimeError("a fault of ours")])
 def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
     store: Store, reader: Reader, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -454,15 +454,15 @@ def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
     [refusal] = answer.refused_updates
     assert refusal.lease == updates[1].lease
     assert "the store cannot hold its progress" in refusal.reason
-    said = [
+    errors_seen = [
         record.levelname for record in caplog.records if record.name == "forebay.operations.batch_settlement"
     ]
-    assert said == ["ERROR"]
+    assert errors_seen == ["ERROR"]
 
 
 def test_an_outage_between_two_progress_is_an_outage(store: Store) -> None:
     jobs = running(store, 2)
-    errors = [StoreRefused("too strange"), StoreUnavailable("away")]
+    errors = [StoreRefused("too odd"), StoreUnavailable("away")]
 
     def trouble(name: str, _: object) -> None:
         if errors:

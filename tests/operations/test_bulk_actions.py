@@ -91,7 +91,7 @@ def test_cancel_ends_waiting_jobs_and_asks_running_ones_to_stop(
 
 
 @pytest.mark.parametrize(
-    ("operation", "states_asked"),
+    ("operation", "requested_states"),
     [
         (purge, (JobState.RUNNING,)),
         (revive_matching, (JobState.PENDING, JobState.COMPLETED)),
@@ -103,11 +103,11 @@ def test_states_in_which_nothing_can_be_done_mean_no_job_and_not_every_job(
     reader: Reader,
     one_of_each: dict[JobState, JobId],
     operation: Operation,
-    states_asked: tuple[JobState, ...],
+    requested_states: tuple[JobState, ...],
 ) -> None:
     before = states(reader, one_of_each)
 
-    assert operation(store, reader, JobQuery(states=states_asked)) == 0
+    assert operation(store, reader, JobQuery(states=requested_states)) == 0
     assert states(reader, one_of_each) == before
 
 

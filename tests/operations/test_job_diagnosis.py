@@ -37,7 +37,7 @@ class Bench:
     def send_heartbeat(self, worker: WorkerId = WORKER, **fields: Any) -> None:
         self.store.heartbeat(WorkerInfo(id=worker, queues=(DEFAULT_QUEUE,), **fields))
 
-    def told(self, job_id: JobId) -> list[tuple[str, str]]:
+    def findings(self, job_id: JobId) -> list[tuple[str, str]]:
         [job] = self.reader.jobs([job_id])
         assert job is not None
         return [tuple(one) for one in diagnose(self.reader, job)]  # type: ignore[misc]  # of two texts
@@ -55,21 +55,21 @@ def bench() -> Iterator[Bench]:
 def test_a_job_that_is_well_needs_nothing(bench: Bench) -> None:
     bench.send_heartbeat()
     pending = bench.put()
-    assert bench.told(pending) == []
+    assert bench.findings(pending) == []
     [running] = claim(bench.store)
-    assert bench.told(running.id) == []
+    assert bench.findings(running.id) == []
     bench.store.settle_and_claim(WORKER, [complete(running)])
 
-    assert bench.told(running.id) == []
+    assert bench.findings(running.id) == []
 
 
 def test_what_keeps_a_job_that_waits_to_be_claimed(bench: Bench) -> None:
     job_id = bench.put()
 
-    assert bench.told(job_id) == [("no worker of queue default sends heartbeats", "start one")]
+    assert bench.findings(job_id) == [("no worker of queue default sends heartbeats", "start one")]
     bench.send_heartbeat(paused=(DEFAULT_QUEUE,))
     bench.store.save_queue(DEFAULT_QUEUE, state=QueueState.PAUSED)
-    assert bench.told(job_id) == [
+    assert bench.findings(job_id) == [
         ("queue default is paused", "resume the queue"),
         ("all workers of queue default are paused", "resume one"),
     ]
@@ -82,9 +82,9 @@ def test_a_job_at_a_limit_waits_for_room_and_one_with_a_share_for_its_turn(bench
     claim(bench.store, 2)
     shared = bench.put(limit_keys={FAIRNESS: "a"})
 
-    [(what, todo)] = bench.told(limited[1])
+    [(what, todo)] = bench.findings(limited[1])
     assert ("tenant" in what, todo) == (True, "wait for a free slot, or raise the limit")
-    assert bench.told(shared) == []
+    assert bench.findings(shared) == []
 
 
 def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
@@ -94,7 +94,7 @@ def test_what_keeps_a_job_that_runs(bench: Bench) -> None:
     bench.store.cancel([job_id], "enough")
     bench.clock.advance(seconds=4 * DEFAULT_HEARTBEAT_MS / 1_000)
 
-    assert bench.told(job_id) == [
+    assert bench.findings(job_id) == [
         ("its lease ended 10 s ago", "run a sweep"),
         ("its worker w1 has died", "run a sweep"),
         ("it runs beyond its timeout", "look at the stacks of its worker; cancel it with force"),
@@ -107,10 +107,10 @@ def test_what_keeps_a_job_that_runs_later(bench: Bench) -> None:
     bench.store.settle_and_claim(WORKER, [fail(job, after_ms=60_000) for job in claim(bench.store)])
     due = ("it is due in 60 s", "update it with delay_seconds 0 to run it now")
 
-    assert bench.told(scheduled) == bench.told(retrying) == [due]
+    assert bench.findings(scheduled) == bench.findings(retrying) == [due]
     bench.clock.advance(seconds=90)
     late = ("it was due 30 s ago", "start a worker or a server: one of them promotes it")
-    assert bench.told(scheduled) == [late]
+    assert bench.findings(scheduled) == [late]
 
 
 def test_what_keeps_a_job_that_waits_for_others(bench: Bench) -> None:
@@ -119,22 +119,22 @@ def test_what_keeps_a_job_that_waits_for_others(bench: Bench) -> None:
     blocked = bench.put(depends_on=needs)
     bench.store.cancel([failed])
 
-    assert bench.told(blocked) == [
+    assert bench.findings(blocked) == [
         (f"it waits for job {open_}", "diagnose that job"),
         (f"job {failed} has failed, and this one waits for it", "revive that job"),
     ]
-    assert bench.told(failed) == [("it is cancelled: cancelled", "revive or replay it")]
+    assert bench.findings(failed) == [("it is cancelled: cancelled", "revive or replay it")]
 
 
 def test_a_job_behind_others_of_its_sequence(bench: Bench) -> None:
     first, second = (bench.put(sequence="s", queue=QueueName("mail")) for _ in range(2))
 
-    assert (f"it is behind job {first} of sequence s", "diagnose that job") in bench.told(second)
+    assert (f"it is behind job {first} of sequence s", "diagnose that job") in bench.findings(second)
 
 
 def test_arguments_that_cannot_be_read_are_told(bench: Bench) -> None:
     bench.send_heartbeat()
-    [(what, todo)] = bench.told(bench.put(payload=b"?"))
+    [(what, todo)] = bench.findings(bench.put(payload=b"?"))
 
     assert what.startswith("its arguments cannot be read here: ")
     assert todo == "replay it with other arguments, or update workers"

@@ -28,7 +28,7 @@ DEAD = Discarded(AttemptError(type="Boom", message="order 17"))
 
 
 @pytest.fixture
-def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+def bounded_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     """120 jobs, one a second, of which the first is rare, and a reader that looks at five at a time."""
     clock = ManualClock(START)
     engine = SqliteEngine(str(tmp_path / "jobs.db"), clock=clock)
@@ -43,46 +43,51 @@ def looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]
 
 
 @pytest.mark.shows("R-DASH-14")
-def test_a_search_stops_after_ten_looks_and_says_where(looking: Reader) -> None:
-    page = search_jobs(looking, RARE, 10, None)
+def test_a_search_stops_after_ten_looks_and_says_where(bounded_reader: Reader) -> None:
+    page = search_jobs(bounded_reader, RARE, 10, None)
 
     assert page.jobs == ()
     assert page.after is not None
     assert page.scanned_back_to == START + 70_000
 
 
-def test_a_search_that_has_stopped_can_go_on_to_the_end(looking: Reader) -> None:
-    after = search_jobs(looking, RARE, 10, None).after
-    after = search_jobs(looking, RARE, 10, after).after
+def test_a_search_that_has_stopped_can_go_on_to_the_end(bounded_reader: Reader) -> None:
+    after = search_jobs(bounded_reader, RARE, 10, None).after
+    after = search_jobs(bounded_reader, RARE, 10, after).after
 
-    page = search_jobs(looking, RARE, 10, after)
+    page = search_jobs(bounded_reader, RARE, 10, after)
 
     assert [job.task for job in page.jobs] == ["rare"]
     assert (page.after, page.scanned_back_to) == (None, None)
 
 
-def test_a_full_page_does_not_say_that_it_stopped(looking: Reader) -> None:
-    page = search_jobs(looking, JobQuery(tasks=("t",)), 40, None)
+def test_a_full_page_does_not_say_that_it_stopped(bounded_reader: Reader) -> None:
+    page = search_jobs(bounded_reader, JobQuery(tasks=("t",)), 40, None)
 
     assert len(page.jobs) == 40
     assert page.after is not None
     assert page.scanned_back_to is None
 
 
-def test_a_total_is_what_was_found_until_the_search_stopped(looking: Reader) -> None:
-    assert count_jobs(looking, RARE) == (0, False)
-    assert count_jobs(looking, JobQuery(tasks=("rare", "t"), queues=(QueueName("default"),))) == (50, False)
+def test_a_total_is_what_was_found_until_the_search_stopped(bounded_reader: Reader) -> None:
+    assert count_jobs(bounded_reader, RARE) == (0, False)
+    assert count_jobs(bounded_reader, JobQuery(tasks=("rare", "t"), queues=(QueueName("default"),))) == (
+        50,
+        False,
+    )
 
 
-def test_a_total_is_exact_as_far_as_it_is_counted(looking: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_total_is_exact_as_far_as_it_is_counted(
+    bounded_reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite_reader, "ROWS_PER_SCAN", 1_000)
     every = JobQuery(tasks=("rare", "t"))
 
-    assert count_jobs(looking, every) == (120, True)
+    assert count_jobs(bounded_reader, every) == (120, True)
     monkeypatch.setattr(job_search, "EXACT_UP_TO", 119)
-    assert count_jobs(looking, every) == (119, False)
+    assert count_jobs(bounded_reader, every) == (119, False)
     monkeypatch.setattr(job_search, "EXACT_UP_TO", 120)
-    assert count_jobs(looking, every) == (120, True)
+    assert count_jobs(bounded_reader, every) == (120, True)
 
 
 def test_failure_groups_stop_after_ten_looks_and_say_that_there_is_more(

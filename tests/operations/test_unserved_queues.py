@@ -73,14 +73,16 @@ def test_a_queue_is_named_once_after_its_job_has_waited(
     clock.advance(30_000)
     for _ in range(2):
         assert telling.run(store) is False
-    said = "2 jobs wait in queue mail, and no worker serves it; start one with --queues mail"
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, said)]
+    message = "2 jobs wait in queue mail, and no worker serves it; start one with --queues mail"
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, message)
+    ]
 
     store.heartbeat(WorkerInfo(id=WORKER, queues=(MAIL,)))
     telling.run(store)
     store.remove_worker(WORKER)
     telling.run(store)
-    assert caplog.messages == [said] * 2
+    assert caplog.messages == [message] * 2
 
 
 def test_a_queue_of_consumers_and_one_that_is_paused_are_not_named(

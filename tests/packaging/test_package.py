@@ -98,9 +98,9 @@ def test_a_build_without_the_page_that_would_need_a_network_says_so(made: Made, 
 
 
 def test_the_installed_wheel_runs_and_has_its_dashboard(programs: Path) -> None:
-    told = package.tried(programs)
+    metadata = package.tried(programs)
 
-    assert (told["forebay"], told["has_dashboard"]) == (__version__, True)
+    assert (metadata["forebay"], metadata["has_dashboard"]) == (__version__, True)
 
 
 def test_a_worker_of_the_installed_wheel_runs_a_job(programs: Path, tmp_path: Path) -> None:
@@ -123,13 +123,17 @@ def test_what_the_wheel_says_of_itself(made: Made) -> None:
     with zipfile.ZipFile(made.wheel) as wheel:
         text = wheel.read(f"forebay-{__version__}.dist-info/METADATA").decode()
         entries = wheel.read(f"forebay-{__version__}.dist-info/entry_points.txt").decode()
-    told = Parser().parsestr(text)
+    metadata = Parser().parsestr(text)
 
-    assert (told["Name"], told["Version"], told["Requires-Python"]) == ("forebay", __version__, ">=3.11")
+    assert (metadata["Name"], metadata["Version"], metadata["Requires-Python"]) == (
+        "forebay",
+        __version__,
+        ">=3.11",
+    )
     assert "forebay = forebay.cli.main:main" in entries
-    assert set(told.get_all("Provides-Extra") or []) >= WHOLE
+    assert set(metadata.get_all("Provides-Extra") or []) >= WHOLE
     needed: dict[str, set[str]] = {}
-    for line in told.get_all("Requires-Dist") or []:
+    for line in metadata.get_all("Requires-Dist") or []:
         requirement, _, extra = line.partition("; extra == ")
         needed.setdefault(extra.strip("'\""), set()).add(requirement)
     assert {extra: needed[extra] - needed["all"] for extra in WHOLE} == {extra: set() for extra in WHOLE}

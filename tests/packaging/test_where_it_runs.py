@@ -128,14 +128,14 @@ def test_commands_that_need_more_say_where_they_run(tmp_path: Path, words: list[
 def test_a_view_with_key_commands_is_printed_once_where_no_keys_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     monkeypatch.setattr("forebay.cli.top.command.find_spec", lambda name: None)
     monkeypatch.setattr("forebay.cli.top.command.sys.stdin", Terminal())
     monkeypatch.setattr("forebay.cli.top.command.sys.stdout", Terminal())
-    monkeypatch.setattr("forebay.cli.top.command.click.echo", lambda words, err: said.append(words))
+    monkeypatch.setattr("forebay.cli.top.command.click.echo", lambda words, err: messages.append(words))
 
     assert not command._is_live()
-    assert said == ["Printed once because keys are read only on Linux and macOS"]
+    assert messages == ["Printed once because keys are read only on Linux and macOS"]
 
 
 class Terminal:

@@ -360,7 +360,7 @@ class Odd(msgspec.Struct, rename={"mark": "~"}):
     mark: int
 
 
-class Spot(NamedTuple):
+class Position(NamedTuple):
     where: Point
     note: str = ""
 
@@ -441,7 +441,7 @@ def test_every_parameter_gets_the_class_that_its_annotation_names() -> None:
         (Point | str, "text"),
         (Point | str, Point(1)),
         (Odd, Odd(5)),
-        (Spot, Spot(Point(1), "x")),
+        (Position, Position(Point(1), "x")),
         (Box[int], Box(5)),
     ],
 )
@@ -509,10 +509,10 @@ def test_a_result_gets_the_class_that_the_function_says_it_returns() -> None:
 
 
 def test_a_value_that_has_its_class_already_stays_itself() -> None:
-    point, spot = Point(1), Spot(Point(1))
+    point, position = Point(1), Position(Point(1))
 
     assert coerce_call(Coercion(taking(Point)), (point,), {})[0][0] is point
-    assert coerce_call(Coercion(taking(Spot)), (spot,), {})[0][0] is spot
+    assert coerce_call(Coercion(taking(Position)), (position,), {})[0][0] is position
 
 
 @pytest.mark.shows("R-SER-24")
@@ -532,7 +532,7 @@ def test_a_value_that_has_its_class_already_stays_itself() -> None:
         (tuple[Color, int], ("red",), "args[0]", "2 values are needed"),
         (Shape, {"color": "red", "points": [{"x": 1}, {"q": 1}]}, "args[0].points[1]", "no field 'q'"),
         (Cat | Dog, {"type": "Fish", "name": "x"}, "args[0]", "'type' is not 'Dog'"),
-        (Spot, ({"x": 1}, "a", "b"), "args[0]", "2 values are needed"),
+        (Position, ({"x": 1}, "a", "b"), "args[0]", "2 values are needed"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_path(

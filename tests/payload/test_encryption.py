@@ -118,7 +118,7 @@ def test_keys_are_given_as_bytes_as_base64_and_as_one_text() -> None:
 
 @pytest.mark.shows("R-SEC-02")
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         ({}, "no encryption key"),
         ("", "no encryption key"),
@@ -131,8 +131,8 @@ def test_keys_are_given_as_bytes_as_base64_and_as_one_text() -> None:
         ({"a": 7.5}, "the encryption key a must be 32 bytes"),
     ],
 )
-def test_other_keys_are_refused_and_never_quoted(keys: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
+def test_other_keys_are_refused_and_never_quoted(keys: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         EncryptionKeys(keys)
 
     assert "hunter2" not in str(caught.value)

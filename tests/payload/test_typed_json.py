@@ -328,7 +328,7 @@ class Person(msgspec.Struct, frozen=True):
     photo: Any
 
 
-class Strange(Enum):
+class Unordered(Enum):
     A = object()
 
 
@@ -448,7 +448,7 @@ def test_a_coroutine_is_refused() -> None:
         ({len}, "args[0]{<built-in function len>}"),
         (Point(len), "args[0].x"),
         (Person([Point({"a": len})]), 'args[0].photo[0].x["a"]'),
-        (Strange.A, "args[0].value"),
+        (Unordered.A, "args[0].value"),
         ({"half \ud800": 1}, 'args[0]["half \\ud800"]'),
         (["ok", "half \udfff"], "args[0][1]"),
         ([*["a"] * 20, "half \udfff"], "args[0][20]"),

@@ -100,11 +100,11 @@ def test_no_request_touches_a_delivery(world: Guarded, waiting: JobId, name: str
 
 
 def test_a_refusal_says_which_role_is_needed(world: Guarded) -> None:
-    told = (
+    delivered = (
         world["producer"].ask("POST", "/v1/jobs", {"task": ALERT_TASK, "queue": ALERT_QUEUE}).json()["detail"]
     )
 
-    assert told == (
+    assert delivered == (
         "producer may not enqueue: the queue forebay-alerts is for deliveries of alerts, and that needs the "
         "role admin for all queues"
     )

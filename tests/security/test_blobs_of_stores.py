@@ -259,7 +259,7 @@ REFERENCE: Final = f"{encode_ulid(1)}/a/payload.{encode_ulid(1)}.{'0' * 64}"
 
 
 @pytest.mark.parametrize(
-    ("payload", "error", "said"),
+    ("payload", "error", "message"),
     [
         (frame(b"", blob=REFERENCE), PayloadError, "the blob of another job"),
         (unreadable_marker(CorruptPayload("was changed")), CorruptPayload, "was changed"),
@@ -267,14 +267,14 @@ REFERENCE: Final = f"{encode_ulid(1)}/a/payload.{encode_ulid(1)}.{'0' * 64}"
     ],
 )
 def test_what_could_not_be_read_is_not_copied_to_another_job(
-    folder: Path, payload: bytes, error: type[Exception], said: str
+    folder: Path, payload: bytes, error: type[Exception], message: str
 ) -> None:
     store = engine_of(folder).store()
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         store.insert([NewJob(task="echo", payload=payload)])
     store.close()
-    with pytest.raises(error, match=said), Forebay("memory://", blob_store=folder) as app:
+    with pytest.raises(error, match=message), Forebay("memory://", blob_store=folder) as app:
         app.enqueue(NewJob(task="echo", payload=payload))
 
 

@@ -327,9 +327,9 @@ def test_programs_with_keys_work_behind_a_server_with_the_same_keys() -> None:
             @app.task(name="first", queue=MINE, retries=0)
             def first() -> str:
                 job = current_job()
-                said = job.step("say", lambda: HIDDEN)
-                job.follow_up(app.registry["second"].job(said))
-                return said
+                hidden_text = job.step("say", lambda: HIDDEN)
+                job.follow_up(app.registry["second"].job(hidden_text))
+                return hidden_text
 
             @app.task(name="second", queue="more", retries=0)
             def second(text: str) -> str:

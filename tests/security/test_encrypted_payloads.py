@@ -132,11 +132,11 @@ def test_steps_and_follow_ups_are_encrypted_too(url: str) -> None:
         @app.task(name="steps", retries=1)
         def steps() -> str:
             job = current_job()
-            said = job.step("say", lambda: HIDDEN)
+            hidden_text = job.step("say", lambda: HIDDEN)
             if job.attempt == 1:
                 raise Retry("once more", after=0)
-            job.follow_up(app.registry["echo"].using(tags=["next"]).job(said))
-            return said
+            job.follow_up(app.registry["echo"].using(tags=["next"]).job(hidden_text))
+            return hidden_text
 
         with app.run_worker(threads=1):
             job = steps.enqueue()
@@ -157,10 +157,10 @@ def test_what_a_job_reads_while_it_runs_waits_for_a_key_too(url: str) -> None:
     def with_readers(app: Forebay) -> Forebay:
         @app.task(name="steps", retries=1)
         def steps() -> str:
-            said = current_job().step("say", lambda: HIDDEN)
+            hidden_text = current_job().step("say", lambda: HIDDEN)
             if current_job().attempt == 1:
                 raise Retry("tomorrow", after=86_400)
-            return said
+            return hidden_text
 
         @app.task(name="child", retries=0)
         async def child() -> list[Any]:
@@ -318,8 +318,8 @@ def test_commands_open_with_the_keys_of_their_environment(
     assert shown["payload_error"].startswith("the payload is encrypted with the key 2025.")
     monkeypatch.setenv("FOREBAY_ENCRYPTION_KEYS", f"2025={key}")
     assert answer("jobs", "show", job.id, "--url", url)["args"] == ["hello"]
-    said = call("doctor", "--url", url).output + call("doctor", "--url", url, "--json").output
-    assert "encryption_keys = ***" in said
-    assert key not in said
+    output = call("doctor", "--url", url).output + call("doctor", "--url", url, "--json").output
+    assert "encryption_keys = ***" in output
+    assert key not in output
     made = answer("enqueue", "echo", "x", "--url", url)["id"]
     assert stored(url, JobId(made)).payload.split()[2].startswith(b"key=2025.")

@@ -59,13 +59,13 @@ def completed(world: Guarded) -> JobId:
 
 @pytest.mark.shows("R-SEC-13")
 @pytest.mark.parametrize(
-    ("name", "is_told"),
+    ("name", "is_shown"),
     [("admin", True), ("producer", True), ("consumer", True), ("viewer", False), ("operator", False)],
 )
 def test_results_steps_and_lines_are_masked_for_who_only_looks(
-    world: Guarded, completed: JobId, name: str, is_told: bool
+    world: Guarded, completed: JobId, name: str, is_shown: bool
 ) -> None:
-    holder, shown = world[name], "hunter2" if is_told else MASK
+    holder, shown = world[name], "hunter2" if is_shown else MASK
     if name != "consumer":  # who may not ask for results alone
         found = holder.ask("GET", f"/v1/jobs/{completed}/result").json()["result"]
         assert found == {"user": "ann", "password": shown}
@@ -114,27 +114,27 @@ def test_documents_of_unknown_kinds_are_for_who_may_see_keys(world: Guarded) -> 
 def test_a_taken_id_does_not_tell_how_a_job_of_a_hidden_queue_stands(world: Guarded) -> None:
     jobs = [NewJob(id=JobId(f"{queue}-taken"), task="t", queue=queue) for queue in (MINE, OTHER)]
     world.store.insert(jobs)
-    asked = [NewJob(id=job.id, task="t", queue=MINE) for job in jobs]
+    requested = [NewJob(id=job.id, task="t", queue=MINE) for job in jobs]
 
-    def told(name: str) -> list[tuple[bool, JobState | None]]:
-        receipts = world[name].store.insert(asked, on_conflict="ignore")
+    def answer_to(name: str) -> list[tuple[bool, JobState | None]]:
+        receipts = world[name].store.insert(requested, on_conflict="ignore")
         return [(one.is_new, one.state) for one in receipts]
 
-    assert told("producer") == [(False, JobState.PENDING), (False, None)]
-    assert told("admin") == [(False, JobState.PENDING)] * 2
+    assert answer_to("producer") == [(False, JobState.PENDING), (False, None)]
+    assert answer_to("admin") == [(False, JobState.PENDING)] * 2
 
 
 @pytest.mark.shows("R-SEC-13")
 def test_an_idempotency_key_does_not_tell_whether_a_masked_value_was_guessed(world: Guarded) -> None:
-    def told(user: str, guess: str) -> tuple[int, bool | None]:
+    def answer_to(user: str, guess: str) -> tuple[int, bool | None]:
         kwargs = {"user": user, "password": guess}
         body = {"task": "t", "queue": MINE, "idempotency_key": "k", "kwargs": kwargs}
         answer = world["producer"].ask("POST", "/v1/jobs", body)
         return answer.status_code, answer.json().get("is_duplicate")
 
-    assert told("ann", "hunter2") == (201, False)
-    assert told("ann", "hunter2") == told("ann", "hunter3") == (201, True)
-    assert told("bob", "hunter2") == (409, None)
+    assert answer_to("ann", "hunter2") == (201, False)
+    assert answer_to("ann", "hunter2") == answer_to("ann", "hunter3") == (201, True)
+    assert answer_to("bob", "hunter2") == (409, None)
 
 
 @pytest.mark.parametrize(

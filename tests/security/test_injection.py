@@ -78,7 +78,7 @@ def jobs_in(reader: Reader, queue: QueueName) -> int:
     return sum(counts.total for counts in reader.counts([queue]).values())
 
 
-def looked_at(reader: Reader, ids: list[JobId]) -> list[Job]:
+def load_jobs(reader: Reader, ids: list[JobId]) -> list[Job]:
     jobs = [job for job in reader.jobs(ids) if job is not None]
     assert len(jobs) == len(ids)
     return jobs
@@ -131,7 +131,7 @@ def test_every_name_and_key_of_a_job_comes_back_and_is_found_alone(store: Store,
     )
 
     assert ids == list(HELD)
-    for text, job in zip(HELD, looked_at(reader, ids), strict=True):
+    for text, job in zip(HELD, load_jobs(reader, ids), strict=True):
         assert (job.id, job.task, job.unique_key, job.idempotency_key, job.correlation_id) == (text,) * 5
         assert (job.parent_id, job.tags, job.metadata) == (text, (text,), {text: text})
         assert job.limit_keys == {"host": text}
@@ -165,8 +165,8 @@ def test_operators_reach_the_job_they_name_and_no_other(store: Store, reader: Re
         assert store.update_job(JobId(f"no {text}"), JobUpdate(priority=1), actor=text).state is None
     actors = {event.actor for _, event in reader.audit(limit=1_000)}
 
-    assert [job.cancel_reason or job.reason for job in looked_at(reader, ids)] == list(HELD)
-    assert {job.state for job in looked_at(reader, ids)} == {JobState.CANCELLED}
+    assert [job.cancel_reason or job.reason for job in load_jobs(reader, ids)] == list(HELD)
+    assert {job.state for job in load_jobs(reader, ids)} == {JobState.CANCELLED}
     assert all(result.applied for result in store.revive(ids, actor="'"))
     assert all(result.applied for result in store.delete(ids[1:], actor='"'))
     assert [job.id for job in everything(reader)] == [ids[0], bystander]
@@ -181,7 +181,7 @@ def test_the_text_of_a_search_is_a_text_and_no_pattern(store: Store, reader: Rea
     for text in HELD:
         expected = [job_id for job_id, data in zip(ids, payloads, strict=True) if text.encode() in data]
         assert sorted(found(reader, text=text)) == sorted(expected), text
-    assert [decode_call(job.payload)[0] for job in looked_at(reader, ids)] == [(text,) for text in HELD]
+    assert [decode_call(job.payload)[0] for job in load_jobs(reader, ids)] == [(text,) for text in HELD]
 
 
 def test_a_question_about_what_cannot_be_stored_is_refused_or_finds_nothing(
@@ -227,7 +227,7 @@ def test_workers_errors_reasons_and_notes_may_say_anything(store: Store, reader:
         ending = decide(job, Discarded(AttemptError(type=text, message=text, traceback=text)), 0.0)
         assert store.settle_and_claim(worker, [ending]).settled == (job.id,)
 
-    for text, job in zip(HELD, looked_at(reader, ids), strict=True):
+    for text, job in zip(HELD, load_jobs(reader, ids), strict=True):
         assert (job.state, job.worker) == (JobState.DEAD, text)
         assert [(past.type, past.message, past.traceback) for past in job.errors] == [(text,) * 3]
         notes = reader.progress(job.id)
@@ -235,7 +235,7 @@ def test_workers_errors_reasons_and_notes_may_say_anything(store: Store, reader:
         assert notes.progress.message == text
         assert [line.text for line in notes.lines] == [text]
         assert [step.name for step in notes.steps] == [text]
-    [job] = looked_at(reader, [bystander])
+    [job] = load_jobs(reader, [bystander])
     assert job.state is JobState.PENDING
 
 
@@ -253,7 +253,7 @@ def test_what_no_store_can_hold_costs_an_attempt_no_more_than_a_sign(store: Stor
         ending = decide(job, Discarded(AttemptError(type="Boom", message=clean)), 0.0)
         assert store.settle_and_claim(WorkerId("w"), [ending]).settled == (job.id,)
 
-    for job in looked_at(reader, ids):
+    for job in load_jobs(reader, ids):
         [line] = reader.progress(job.id).lines
         assert "\x00" not in line.text
         assert line.text
@@ -285,7 +285,7 @@ def test_sequences_and_clients_are_told_apart(store: Store, reader: Reader) -> N
     first = claim_all(store, WorkerId("w"))
 
     assert sorted(job.id for job in first) == sorted(ids[:MANY])
-    assert [job.sequence for job in looked_at(reader, ids)] == list(HELD * 2)
+    assert [job.sequence for job in load_jobs(reader, ids)] == list(HELD * 2)
 
 
 def test_a_queue_of_such_a_name_is_refused_or_not_there(store: Store, reader: Reader) -> None:

@@ -27,7 +27,7 @@ from tests.service.live_server import PATIENCE, Holder, Served, serving
 
 MODULUS: Final = 2**61 - 1
 BOUND: Final = 10.0  # seconds: a busy machine takes a part of one, comparing each with each took minutes
-USUAL: Final = "?usual=way"  # past no shortcut
+USUAL: Final = "?usual=way"  # not on the fast path
 UUID: Final = "0188c0de-0000-7000-8000-00000000abcd"
 
 
@@ -93,12 +93,12 @@ def spoken() -> Iterator[Spoken]:
 def answered_off_loop(served: Served, holder: Holder, path: str, body: Any) -> httpx2.Response:
     """The answer to a request, while another client is answered again and again."""
     with ThreadPoolExecutor(1) as threads, httpx2.Client(base_url=served.address, timeout=BOUND) as other:
-        asked = threads.submit(holder.ask, "POST", path, body)
+        request = threads.submit(holder.ask, "POST", path, body)
         while True:
-            is_last = asked.done()
+            is_last = request.done()
             assert other.get("/health/live").status_code == 200
             if is_last:
-                return asked.result()
+                return request.result()
 
 
 @pytest.mark.parametrize("count", [10_000, 100_000])

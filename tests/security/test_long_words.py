@@ -24,7 +24,7 @@ def test_long_words_are_shown_at_once(show: Callable[[Any], object], part: str) 
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("see -http://u:p@h and 1.x://u:p@h", "see -http://u:***@h and 1.x://u:***@h"),
         ("a://u:p/a://v:q@h", "a://u:***@h"),
@@ -34,5 +34,5 @@ def test_long_words_are_shown_at_once(show: Callable[[Any], object], part: str) 
         ("why?; a=token=5", "why?; a=token=5"),
     ],
 )
-def test_odd_urls_show_no_password(said: str, shown: str) -> None:
-    assert redact(said) == shown
+def test_odd_urls_show_no_password(message: str, shown: str) -> None:
+    assert redact(message) == shown

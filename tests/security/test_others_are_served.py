@@ -196,8 +196,8 @@ def test_messages_that_never_end_hold_no_other_client_up(world: World) -> None:
             stack.callback(one.cancel)
         health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
 
-        asked = health_pb2.HealthCheckRequest()
-        assert health.Check(asked, timeout=DEADLINE).status == health_pb2.HealthCheckResponse.SERVING
+        check_request = health_pb2.HealthCheckRequest()
+        assert health.Check(check_request, timeout=DEADLINE).status == health_pb2.HealthCheckResponse.SERVING
         eventually(world.is_answering)
         assert world.serves_other()
     eventually(world.is_well)
@@ -257,8 +257,8 @@ def test_watches_of_strangers_take_no_call_from_others(world: World) -> None:
         watches = list[Any]()
         for _ in range(4):
             health = health_pb2_grpc.HealthStub(stack.enter_context(channel_to(world.address.grpc)))
-            asked = health_pb2.HealthCheckRequest()
-            watches += [health.Watch(asked, timeout=DEADLINE) for _ in range(MAX_OPEN_CALLS // 2)]
+            check_request = health_pb2.HealthCheckRequest()
+            watches += [health.Watch(check_request, timeout=DEADLINE) for _ in range(MAX_OPEN_CALLS // 2)]
         for one in watches:
             stack.callback(one.cancel)
 

@@ -77,8 +77,8 @@ def test_a_key_has_so_many_requests_that_wait(spoken: Spoken, make_key: Callable
     groups = spoken.service.claim_waiters._groups
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(spoken.client.post, "/v1/claim", json=CLAIM, headers=headers)
-        asked = pb.DequeueRequest(queues=["mail"], wait_seconds=20)
-        also = pool.submit(spoken.consumer.Dequeue, asked, timeout=PATIENCE, metadata=shown)
+        request = pb.DequeueRequest(queues=["mail"], wait_seconds=20)
+        also = pool.submit(spoken.consumer.Dequeue, request, timeout=PATIENCE, metadata=shown)
         eventually(lambda: sum(len(group.waiters) for group in groups.values()) == 2)
 
         details = {
@@ -86,7 +86,7 @@ def test_a_key_has_so_many_requests_that_wait(spoken: Spoken, make_key: Callable
             refused(spoken, f"/v1/jobs/{job}/wait", headers),
         }
         with pytest.raises(grpc.RpcError) as failed:
-            spoken.consumer.Dequeue(asked, timeout=PATIENCE, metadata=shown)
+            spoken.consumer.Dequeue(request, timeout=PATIENCE, metadata=shown)
         at_once = spoken.client.post("/v1/claim", json=CLAIM | {"wait_seconds": 0}, headers=headers)
         for _ in range(2):
             spoken.client.post("/v1/jobs", json={"task": "t", "queue": "mail"}, headers=headers)
@@ -116,9 +116,9 @@ def test_a_key_has_so_many_connections(spoken: Spoken, make_key: Callable[..., A
         stream = stack.enter_context(
             grpc.insecure_channel(spoken.target, [("grpc.use_local_subchannel_pool", 1)])
         )
-        asked = pb.DequeueStreamRequest(queues=["mail"], window=1)
+        request = pb.DequeueStreamRequest(queues=["mail"], window=1)
         calls = [
-            forebay_pb2_grpc.ConsumerStub(stream).DequeueStream(asked, timeout=PATIENCE, metadata=shown)
+            forebay_pb2_grpc.ConsumerStub(stream).DequeueStream(request, timeout=PATIENCE, metadata=shown)
             for _ in range(2)  # of one connection
         ]
         eventually(lambda: held["connections"] == 3)
@@ -152,14 +152,14 @@ def test_a_key_has_so_many_connections(spoken: Spoken, make_key: Callable[..., A
 def test_a_key_has_so_many_streams(spoken: Spoken, make_key: Callable[..., Any]) -> None:
     headers = make_key("streams", max_streams=1)
     shown = (("authorization", headers["Authorization"]),)
-    asked = pb.DequeueStreamRequest(queues=["mail"], window=1)
+    request = pb.DequeueStreamRequest(queues=["mail"], window=1)
 
     with spoken.client.stream("GET", "/v1/events/stream", headers=headers) as stream:
         parts = stream.iter_bytes()  # the connection ends with it
         next(parts)
         detail = refused(spoken, "/v1/events/stream", headers)
         with pytest.raises(grpc.RpcError) as failed:
-            list(spoken.consumer.DequeueStream(asked, timeout=PATIENCE, metadata=shown))
+            list(spoken.consumer.DequeueStream(request, timeout=PATIENCE, metadata=shown))
 
     assert detail == "streams has 1 open streams, and no more are allowed: end some, or come again later"
     assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

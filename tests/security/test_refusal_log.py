@@ -88,13 +88,13 @@ def test_the_access_log_has_a_line_for_each_request(
     served.client.get("/dashboard/nowhere.txt")
     served.admin.ListQueues(pb.ListQueuesRequest(), metadata=shown(token), timeout=PATIENCE)
 
-    told = [vars(one) for one in lines(caplog, "access")]
-    assert [(one["method"], one["path"], one["status"], one["caller"]) for one in told] == [
+    records = [vars(one) for one in lines(caplog, "access")]
+    assert [(one["method"], one["path"], one["status"], one["caller"]) for one in records] == [
         ("GET", "/v1/queues", "200", "viewer"),
         ("GET", "/dashboard/nowhere.txt", "401", "-"),
         ("gRPC", "/forebay.v1.Admin/ListQueues", "OK", "viewer"),
     ]
-    assert all(one["address"] == "127.0.0.1" and one["milliseconds"] >= 0 for one in told)
+    assert all(one["address"] == "127.0.0.1" and one["milliseconds"] >= 0 for one in records)
 
 
 def test_without_the_option_only_refusals_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -123,9 +123,9 @@ def test_no_secret_shows_in_a_run(engine: str, tmp_path: Path, witness: Witness)
         witness.run("enqueue", "good", "--url", url, "--password")
 
     assert [job.state.value for job in ended] == ["completed", "completed", "dead"]
-    said = witness.everything()
-    assert HIDDEN not in said
-    assert "it broke" in said
+    output = witness.everything()
+    assert HIDDEN not in output
+    assert "it broke" in output
 
 
 @pytest.mark.shows("R-SEC-08")
@@ -142,9 +142,9 @@ def test_no_password_shows_when_a_server_is_away(url: str, witness: Witness) -> 
     consumer.close()
     app.close()
 
-    said = witness.everything()
-    assert HIDDEN not in said
-    assert "127.0.0.1" in said
+    output = witness.everything()
+    assert HIDDEN not in output
+    assert "127.0.0.1" in output
 
 
 @pytest.mark.shows("R-SEC-08")

@@ -157,10 +157,10 @@ def test_a_settle_and_claim_of_many_large_jobs_is_answered_in_parts(measured: Me
 def test_a_look_at_many_large_jobs_is_answered_in_parts(measured: Measured) -> None:
     ids = insert(measured.engine, 70)
     engine = open_engine(f"http://{measured.host}:{measured.port}", key=measured.token)
-    asked = [*ids, JobId("unknown"), *ids]
+    requested = [*ids, JobId("unknown"), *ids]
 
     with measured.within(), closing(engine.reader()) as remote:
-        found = remote.jobs(asked)
+        found = remote.jobs(requested)
 
     assert [job and job.id for job in found] == [*ids, None, *ids]
     assert all(len(job.payload) > 900_000 for job in found if job)

@@ -45,19 +45,19 @@ def world() -> Iterator[Guarded]:
 
 def refused(holder: KeyHolder, **fields: Any) -> list[str]:
     """Why a job is refused by each way there is to make one; nothing where all of them take it."""
-    asked = {"task": "t", "queue": MINE, **fields}
-    told = []
-    for path, body in (("/v1/jobs", asked), ("/v1/jobs/batch", {"jobs": [asked]})):
+    job_fields = {"task": "t", "queue": MINE, **fields}
+    refusals = []
+    for path, body in (("/v1/jobs", job_fields), ("/v1/jobs/batch", {"jobs": [job_fields]})):
         answer = holder.ask("POST", path, body)
         if answer.status_code != 201:
             assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-            told.append(answer.json()["detail"])
+            refusals.append(answer.json()["detail"])
     try:
-        holder.store.insert([NewJob(payload=encode_call((), {}), **asked)])
+        holder.store.insert([NewJob(payload=encode_call((), {}), **job_fields)])
     except Forbidden as exc:
-        told.append(str(exc))
-    assert len(told) in (0, 3)
-    return list(dict.fromkeys(told))
+        refusals.append(str(exc))
+    assert len(refusals) in (0, 3)
+    return list(dict.fromkeys(refusals))
 
 
 @pytest.mark.shows("R-SEC-13")
@@ -73,16 +73,16 @@ def refused(holder: KeyHolder, **fields: Any) -> list[str]:
 def test_a_job_of_one_queue_costs_at_most_what_its_limits_hold(
     world: Guarded, fields: dict[str, Any], most: int, scope: str
 ) -> None:
-    def told(name: str, cost: int) -> list[str]:
+    def refusals(name: str, cost: int) -> list[str]:
         return refused(world[name], cost=cost, **fields)
 
-    assert told("acme", most) == []
-    [why] = told("acme", most + 1)
+    assert refusals("acme", most) == []
+    [why] = refusals("acme", most + 1)
     assert why == (
         f"acme may not enqueue a job that costs {most + 1}: the limit of {scope} holds {most} tokens, and "
         "more needs the role produce for all queues"
     )
-    assert told("everywhere", MAX_COST) == []
+    assert refusals("everywhere", MAX_COST) == []
 
 
 @pytest.mark.shows("R-SEC-13")
@@ -104,13 +104,13 @@ def test_limit_keys_are_those_that_a_key_was_granted(world: Guarded) -> None:
 
 @pytest.mark.shows("R-SEC-13")
 def test_tasks_are_those_that_a_key_was_granted(world: Guarded) -> None:
-    def told(name: str, task: str) -> list[str]:
+    def refusals(name: str, task: str) -> list[str]:
         return refused(world[name], task=task)
 
-    assert told("mailer", "mail.send") == told("mailer", "report") == []
-    [why] = told("mailer", "reports")
+    assert refusals("mailer", "mail.send") == refusals("mailer", "report") == []
+    [why] = refusals("mailer", "reports")
     assert "may not enqueue 'reports': an administrator can give another key the grant task:reports" in why
-    assert told("tenant", "anything") == []  # without such a grant of any task
+    assert refusals("tenant", "anything") == []  # without such a grant of any task
 
 
 @pytest.mark.shows("R-SEC-13")

@@ -55,8 +55,8 @@ class Spoken:
         return str(answer.id)
 
     def state(self, job_id: str) -> str:
-        asked = forebay_pb2.GetTaskStatusRequest(id=job_id)
-        return str(self.producer.GetTaskStatus(asked, timeout=PATIENCE).state)
+        request = forebay_pb2.GetTaskStatusRequest(id=job_id)
+        return str(self.producer.GetTaskStatus(request, timeout=PATIENCE).state)
 
     def close(self) -> None:
         self.client.close()
@@ -136,10 +136,10 @@ def _set(message: Any, field: Any, value: Any) -> None:
 
 def fields_of(message: Any) -> dict[str, Any]:
     """What a message says, as HTTP would say it in JSON."""
-    return dict(_said(message, field) for field in message.DESCRIPTOR.fields)
+    return dict(_field_value(message, field) for field in message.DESCRIPTOR.fields)
 
 
-def _said(message: Any, field: Any) -> tuple[str, Any]:
+def _field_value(message: Any, field: Any) -> tuple[str, Any]:
     value, name = getattr(message, field.name), field.name.removesuffix("_json")
     if field.is_repeated:
         if field.message_type is None:

@@ -414,8 +414,8 @@ class ByHttp:
             query["metrics"] = ",".join(query["metrics"])
         body = None if way.method in ("GET", "DELETE") else left
         answer = self._spoken.client.request(way.method, path, params=query, json=body, headers=self._headers)
-        said = answer.json()
-        return ("", said) if answer.is_success else (said["code"], said)
+        body_json = answer.json()
+        return ("", body_json) if answer.is_success else (body_json["code"], body_json)
 
 
 class ByGrpc:
@@ -436,9 +436,9 @@ class ByGrpc:
                 timeout=PATIENCE,
             )
         except grpc.RpcError as exc:
-            told = dict(exc.trailing_metadata())
-            problem = forebay_pb2.Problem.FromString(told["forebay-problem-bin"])
-            if (exc.code().name, told["forebay-code"]) != (STATUS[problem.code], problem.code):
+            metadata = dict(exc.trailing_metadata())
+            problem = forebay_pb2.Problem.FromString(metadata["forebay-problem-bin"])
+            if (exc.code().name, metadata["forebay-code"]) != (STATUS[problem.code], problem.code):
                 raise
             return problem.code, fields_of(problem)
         return "", fields_of(answer)
@@ -446,18 +446,18 @@ class ByGrpc:
 
 def _arranged(operation: str, fields: Fields) -> Fields:
     """The same under the names that gRPC has for it."""
-    said = dict(fields)
+    arranged = dict(fields)
     match operation:
         case "enqueue":
-            return {"with_position": said.pop("position", False), "job": said}
+            return {"with_position": arranged.pop("position", False), "job": arranged}
         case "configure_queue":
-            return {"name": said.pop("name"), "settings": said}
+            return {"name": arranged.pop("name"), "settings": arranged}
         case "workers":
-            return {"with_dead": not said["active_only"]}
-        case "command" if said["workers"] is None:
-            return {"kind": said["kind"], "all_workers": True}
+            return {"with_dead": not arranged["active_only"]}
+        case "command" if arranged["workers"] is None:
+            return {"kind": arranged["kind"], "all_workers": True}
         case _:
-            return said
+            return arranged
 
 
 def walk(asker: ByHttp | ByGrpc, admin: ByHttp | ByGrpc) -> dict[str, tuple[str, Any]]:
@@ -467,10 +467,10 @@ def walk(asker: ByHttp | ByGrpc, admin: ByHttp | ByGrpc) -> dict[str, tuple[str,
     hidden = Hidden()
     for step in STEPS:
         fields = step.filled(seen)
-        code, said = asker.ask(step.operation, fields)
-        seen[step.name] = admin.ask(step.operation, fields)[1] if code and asker is not admin else said
+        code, body = asker.ask(step.operation, fields)
+        seen[step.name] = admin.ask(step.operation, fields)[1] if code and asker is not admin else body
         # What is wrong with the form of a request is told in the words of the protocol.
-        answers[step.name] = (code, None if code == "bad_request" else hidden.plain(said))
+        answers[step.name] = (code, None if code == "bad_request" else hidden.plain(body))
     return answers
 
 

@@ -160,13 +160,17 @@ def test_who_did_it_and_by_which_request_is_in_the_audit_log(
 ) -> None:
     job_id = holders["producer"].enqueue(MINE)
 
-    said = holders["producer"].ask("POST", f"/v1/jobs/{job_id}/cancel", {}, **{"X-Request-Id": "r-77"})
+    answer = holders["producer"].ask("POST", f"/v1/jobs/{job_id}/cancel", {}, **{"X-Request-Id": "r-77"})
     made_up = holders["producer"].ask("GET", f"/v1/jobs/{job_id}", **{"X-Request-Id": "a b#c"})
 
     reader = served.service.pool.engine.reader()
     [event] = [one for _, one in reader.audit() if one.kind is EventKind.CANCEL and one.job_id == job_id]
     reader.close()
-    assert (event.actor_name, event.request_id, said.headers["X-Request-Id"]) == ("producer", "r-77", "r-77")
+    assert (event.actor_name, event.request_id, answer.headers["X-Request-Id"]) == (
+        "producer",
+        "r-77",
+        "r-77",
+    )
     assert event.changes == {"state": ("pending", "cancelled")}
     assert len(made_up.headers["X-Request-Id"]) == 32
 
@@ -239,7 +243,7 @@ def unlocked() -> Iterator[Served]:
 
 
 HERE, THERE = {"queues": [MINE]}, {"queues": [MINE, OTHER]}
-SAYS = {**HERE, "text": "s3cret"}
+TEXT_SEARCH = {**HERE, "text": "s3cret"}
 MOVED = {"action": "revive", "where": HERE, "queue": OTHER}
 OK, NO = 200, 403
 
@@ -271,15 +275,15 @@ OK, NO = 200, 403
         ("POST", "/v1/dead-letters/gradual-revives", {"where": THERE}, NO, NO),
         ("POST", "/v1/dead-letters/gradual-revives", {}, NO, NO),
         # What a text is found in is not masked.
-        ("POST", f"/v1/queues/{MINE}/purge", {"where": SAYS, "dry_run": True}, NO, NO),
-        ("POST", f"/v1/queues/{MINE}/requeue", {"where": SAYS, "dry_run": True}, NO, NO),
-        ("POST", "/v1/jobs/search", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/jobs/bulk", {"action": "delete", "where": SAYS, "dry_run": True}, NO, NO),
-        ("POST", "/v1/dead-letters/search", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead-letters/revive", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead-letters/purge", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead-letters/failure-groups", {"where": SAYS}, NO, NO),
-        ("POST", "/v1/dead-letters/gradual-revives", {"where": SAYS}, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/purge", {"where": TEXT_SEARCH, "dry_run": True}, NO, NO),
+        ("POST", f"/v1/queues/{MINE}/requeue", {"where": TEXT_SEARCH, "dry_run": True}, NO, NO),
+        ("POST", "/v1/jobs/search", {"where": TEXT_SEARCH}, NO, NO),
+        ("POST", "/v1/jobs/bulk", {"action": "delete", "where": TEXT_SEARCH, "dry_run": True}, NO, NO),
+        ("POST", "/v1/dead-letters/search", {"where": TEXT_SEARCH}, NO, NO),
+        ("POST", "/v1/dead-letters/revive", {"where": TEXT_SEARCH}, NO, NO),
+        ("POST", "/v1/dead-letters/purge", {"where": TEXT_SEARCH}, NO, NO),
+        ("POST", "/v1/dead-letters/failure-groups", {"where": TEXT_SEARCH}, NO, NO),
+        ("POST", "/v1/dead-letters/gradual-revives", {"where": TEXT_SEARCH}, NO, NO),
         ("GET", "/v1/schedules", None, NO, NO),
         ("PUT", "/v1/schedules/s", {"task": "t", "every_seconds": 9}, NO, NO),
         ("POST", "/v1/schedules/s/fire", None, NO, NO),
@@ -327,8 +331,8 @@ def test_a_gradual_revive_is_for_keys_that_may_control_its_queues(holders: dict[
 
 @pytest.mark.shows("R-SEC-03")
 def test_who_might_claim_a_job_may_search_for_what_it_says(holders: dict[str, Holder]) -> None:
-    answer = holders["reader"].ask("POST", "/v1/jobs/search", {"where": SAYS})
-    refused = holders["reader"].ask("POST", "/v1/jobs/search", {"where": {**SAYS, **THERE}})
+    answer = holders["reader"].ask("POST", "/v1/jobs/search", {"where": TEXT_SEARCH})
+    refused = holders["reader"].ask("POST", "/v1/jobs/search", {"where": {**TEXT_SEARCH, **THERE}})
 
     assert answer.status_code == OK
     assert (refused.status_code, refused.json()["code"]) == (NO, "forbidden")

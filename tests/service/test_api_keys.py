@@ -69,8 +69,8 @@ def test_the_actor_of_a_changed_key_is_told_in_the_audit_log(keys: ApiKeyAdmin, 
     keys.rotate("deploy", grace_ms=10)
     keys.revoke("deploy")
 
-    told = [(event.kind, event.actor, event.detail) for _, event in reader.audit()[::-1]]
-    assert told == [
+    recorded = [(event.kind, event.actor, event.detail) for _, event in reader.audit()[::-1]]
+    assert recorded == [
         (EventKind.API_KEY_CHANGED, "ann", "created deploy"),
         (EventKind.API_KEY_CHANGED, "ann", "rotated deploy"),
         (EventKind.API_KEY_CHANGED, "ann", "revoked deploy"),

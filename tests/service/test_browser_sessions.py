@@ -43,7 +43,7 @@ class FakePool:
         self.reader = reader
         self.reads = 0
         self.writes = 0
-        self.gate: asyncio.Event | None = None
+        self.read_barrier: asyncio.Event | None = None
         self.is_down = Event()
 
     async def read_fast(self, call: Callable[[Reader], T]) -> T:
@@ -51,8 +51,8 @@ class FakePool:
             raise StoreUnavailable("postgresql://secret-host is away")
         self.reads += 1
         answer = call(self.reader)
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.read_barrier is not None:
+            await self.read_barrier.wait()
         return answer
 
     async def write(self, call: Callable[[Store], T]) -> T:
@@ -103,9 +103,9 @@ def test_the_store_keeps_no_id_and_the_log_says_what_was_done(
     assert session_id not in stored
     assert again not in stored
     short = digest_of(session_id)[:16]
-    said = [event.detail for _, event in pool.reader.audit()][::-1]
-    assert said[:2] == [f"began session {short} of oidc:ada", f"ended session {short} of oidc:ada"]
-    assert said[-1] == f"revoked session {kept.short} of oidc:ada"
+    details = [event.detail for _, event in pool.reader.audit()][::-1]
+    assert details[:2] == [f"began session {short} of oidc:ada", f"ended session {short} of oidc:ada"]
+    assert details[-1] == f"revoked session {kept.short} of oidc:ada"
     assert all_sessions(pool.reader) == []
 
 
@@ -296,14 +296,14 @@ def test_a_read_from_before_the_end_does_not_bring_a_session_back(
 
     async def ask() -> None:
         cache = SessionCache(pool, clock)
-        pool.gate = asyncio.Event()
+        pool.read_barrier = asyncio.Event()
         reading = asyncio.ensure_future(cache.find(session_id))
         while not pool.reads:
             await asyncio.sleep(0)
         clock.advance(seconds=0.1)
         sessions.end(session_id)
         cache.forget(session_id)
-        pool.gate.set()
+        pool.read_barrier.set()
         assert await reading is None
         assert await cache.find(session_id) is None
 
@@ -317,11 +317,11 @@ def test_ids_that_are_asked_for_together_are_read_together(
 
     async def ask() -> None:
         cache = SessionCache(pool, clock)
-        pool.gate = asyncio.Event()
+        pool.read_barrier = asyncio.Event()
         asking = [asyncio.ensure_future(cache.find(one)) for one in [*ids, "invented"]]
         while not pool.reads:
             await asyncio.sleep(0)
-        pool.gate.set()
+        pool.read_barrier.set()
         *found, invented = await asyncio.gather(*asking)
         assert all(found)
         assert invented is None

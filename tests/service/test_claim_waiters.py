@@ -128,7 +128,7 @@ def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.Monk
     monkeypatch.setattr(waiting, "POLL_SECONDS", 3_600.0)  # none without a reason, after the first
 
     async def play(service: Service) -> None:
-        looks = Failing(monkeypatch, {}).asked
+        looks = Failing(monkeypatch, {}).requested
         first = asyncio.create_task(service.claim_waiters.claim(KIND, 1, 20.0))
         while not looks or not service.claim_waiters._groups[KIND].is_dry:
             await asyncio.sleep(0)
@@ -175,27 +175,27 @@ class Ticking:
 
 def test_who_writes_does_not_wait_for_all_maintenance_tasks() -> None:
     async def play(service: Service) -> None:
-        loop, told, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
-        is_done, has_asked = asyncio.Event(), Event()
+        loop, order, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
+        is_done, is_write_queued = asyncio.Event(), Event()
 
         def ask() -> None:
-            writes.append(asyncio.ensure_future(service.pool.write(lambda _: told.append("a write"))))
-            loop.call_soon(has_asked.set)  # once it stands in the line
+            writes.append(asyncio.ensure_future(service.pool.write(lambda _: order.append("a write"))))
+            loop.call_soon(is_write_queued.set)  # once it stands in the line
 
         def first() -> None:
-            if not told:
-                told.append("first task")
+            if not order:
+                order.append("first task")
                 loop.call_soon_threadsafe(ask)
-                assert has_asked.wait(DEADLINE)
+                assert is_write_queued.wait(DEADLINE)
 
         def second() -> None:
-            told.append("second task")
+            order.append("second task")
             loop.call_soon_threadsafe(is_done.set)
 
         service.claim_waiters._maintenance_tasks = (Ticking("first", first), Ticking("second", second))
         await is_done.wait()
 
-        assert told[:3] == ["first task", "a write", "second task"]
+        assert order[:3] == ["first task", "a write", "second task"]
 
     played(play)
 
@@ -214,14 +214,14 @@ class Failing:
     """Exchanges fail for some queues, and are counted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]) -> None:
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         real = MemoryStore.settle_and_claim
 
         def settle_and_claim(store: MemoryStore, *args: Any, **more: Any) -> SettleAndClaimResult:
-            for want in more.get("claims", ()):
-                self.asked.append(want.queue)
-                if want.queue in errors:
-                    raise errors[want.queue]
+            for claim_request in more.get("claims", ()):
+                self.requested.append(claim_request.queue)
+                if claim_request.queue in errors:
+                    raise errors[claim_request.queue]
             return real(store, *args, **more)
 
         monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
@@ -259,7 +259,7 @@ def test_a_store_that_is_away_is_asked_once_in_a_look_and_the_breaker_hears_of_i
         with pytest.raises(StoreUnavailable):
             exchanged(service, QUEUE, "bad", "worse")
 
-        assert failing.asked == [QUEUE, "bad"]
+        assert failing.requested == [QUEUE, "bad"]
 
     played(play)
 

@@ -52,8 +52,8 @@ def test_a_batch_is_claimed_in_order_from_several_queues_and_settled(served: Ser
     ends = [
         {"id": job["id"], "lease": job["lease"], **more} for job, more in zip(jobs, outcomes, strict=True)
     ]
-    strange = {"id": "unknown", "lease": "1-x"}
-    answer = served.done("POST", "/v1/settle", {"outcomes": [*ends, strange]})
+    unknown = {"id": "unknown", "lease": "1-x"}
+    answer = served.done("POST", "/v1/settle", {"outcomes": [*ends, unknown]})
 
     assert [job["id"] for job in jobs] == ids
     assert [one["is_kept"] for one in answer["settled"]] == [True, True, True, False]
@@ -160,10 +160,10 @@ def test_a_heartbeat_says_that_the_job_shall_stop(served: Served) -> None:
     job = served.claimed(served.queue())
     path = f"/v1/jobs/{job['id']}"
 
-    asked = served.done("POST", f"{path}/cancel", {"reason": "enough"})
+    answer = served.done("POST", f"{path}/cancel", {"reason": "enough"})
     heartbeat = served.done("POST", f"{path}/heartbeat", {"lease": job["lease"]})
 
-    assert (asked["state"], heartbeat["cancel"]) == ("running", "enough")
+    assert (answer["state"], heartbeat["cancel"]) == ("running", "enough")
 
 
 @pytest.mark.shows("R-HTTP-14", "R-ENQ-43")

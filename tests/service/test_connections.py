@@ -70,7 +70,7 @@ def test_the_system_does_not_keep_an_answer_until_its_head_is_confirmed(hasty: S
 
 def test_a_request_may_take_longer_than_its_head(hasty: Served) -> None:
     body = f'{{"queues": ["{hasty.queue()}"], "wait_seconds": 0.6}}'
-    asked = (
+    request = (
         f"POST /v1/claim HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
         f"Connection: close\r\n\r\n{body}"
     )
@@ -78,7 +78,7 @@ def test_a_request_may_take_longer_than_its_head(hasty: Served) -> None:
     def is_answered() -> bool:
         # A machine that stalls between the connection and the head closes it: then once more.
         with connected(hasty) as patient, suppress(ConnectionError):
-            patient.sendall(asked.encode())
+            patient.sendall(request.encode())
             return patient.recv(65_536).startswith(b"HTTP/1.1 200")
         return False
 

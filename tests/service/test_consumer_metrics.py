@@ -53,15 +53,17 @@ class Grpc:
         self._consumer = spoken.consumer
 
     def claim(self, most: int = 100, **fields: Any) -> list[Lease]:
-        asked = forebay_pb2.DequeueBatchRequest(queues=[MAIL], limit=most, wait_seconds=0, **fields)
-        return [(job.id, job.lease) for job in self._consumer.DequeueBatch(asked, timeout=PATIENCE).jobs]
+        request = forebay_pb2.DequeueBatchRequest(queues=[MAIL], limit=most, wait_seconds=0, **fields)
+        return [(job.id, job.lease) for job in self._consumer.DequeueBatch(request, timeout=PATIENCE).jobs]
 
     def ack(self, lease: Lease) -> None:
         self._consumer.AckTask(forebay_pb2.AckTaskRequest(id=lease[0], lease=lease[1]), timeout=PATIENCE)
 
     def nack(self, lease: Lease) -> None:
-        asked = forebay_pb2.NackTaskRequest(id=lease[0], lease=lease[1], error="it broke", error_type="Boom")
-        self._consumer.NackTask(asked, timeout=PATIENCE)
+        request = forebay_pb2.NackTaskRequest(
+            id=lease[0], lease=lease[1], error="it broke", error_type="Boom"
+        )
+        self._consumer.NackTask(request, timeout=PATIENCE)
 
 
 both = pytest.mark.parametrize("client", [Http, Grpc])
@@ -137,8 +139,8 @@ def test_a_stream_is_one_active_consumer_however_often_it_claims(engine: Engine)
     with speaking(engine) as spoken:
         for _ in range(2):
             spoken.enqueue(MAIL)
-        asked = forebay_pb2.DequeueStreamRequest(queues=[MAIL], window=1)
-        stream = spoken.consumer.DequeueStream(asked, timeout=PATIENCE)
+        request = forebay_pb2.DequeueStreamRequest(queues=[MAIL], window=1)
+        stream = spoken.consumer.DequeueStream(request, timeout=PATIENCE)
         for _ in range(2):
             job = next(stream)
             Grpc(spoken).ack((job.id, job.lease))

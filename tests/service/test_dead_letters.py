@@ -25,14 +25,14 @@ def test_dead_letters_are_shown_by_what_they_died_of_and_one_group_is_revived_or
     assert group["example_id"] in (one, two)
     assert group["first_at"] <= group["last_at"]
     unknown = served.done("POST", "/v1/dead-letters/revive", {"where": where, "group": "0" * 16})
-    asked = served.done(
+    requested = served.done(
         "POST", "/v1/dead-letters/revive", {"where": where, "group": group["id"], "dry_run": True}
     )
     a_only = {"queues": [queue], "tasks": ["a"]}
     revived = served.done("POST", "/v1/dead-letters/revive", {"where": a_only, "group": group["id"]})
     purged = served.done("POST", "/v1/dead-letters/purge", {"where": where, "group": group["id"]})
     assert (unknown["matched"], unknown["affected"]) == (0, 0)
-    assert (asked["matched"], asked["affected"]) == (2, 0)
+    assert (requested["matched"], requested["affected"]) == (2, 0)
     assert (revived["affected"], purged["affected"]) == (1, 1)
     assert served.job(one)["state"] == "pending"
     assert served.ask("GET", f"/v1/jobs/{two}").status_code == 404

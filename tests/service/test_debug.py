@@ -50,7 +50,8 @@ def test_it_is_for_administrators() -> None:
     with serving(engine, security=ServerSecurity(requires_keys=True, debug=True)) as served:
         operator, admin = (Holder(served, token) for token in tokens)
         codes = [
-            (served.ask(*asked).status_code, operator.code(*asked), admin.code(*asked)[0]) for asked in PATHS
+            (served.ask(*request).status_code, operator.code(*request), admin.code(*request)[0])
+            for request in PATHS
         ]
         document = served.client.get("/openapi/v1.json").json()
     operations = {
@@ -119,10 +120,10 @@ def test_what_keeps_a_job_is_told_with_what_helps(served: Served) -> None:
     job_id = served.enqueue(queue)
     served.done("POST", f"/v1/queues/{queue}/pause")
 
-    told = served.done("POST", f"/v1/debug/jobs/{job_id}/inspect")
+    report = served.done("POST", f"/v1/debug/jobs/{job_id}/inspect")
 
-    assert told["job"]["state"] == "pending"
-    assert {"what": f"queue {queue} is paused", "todo": "resume the queue"} in told["diagnosis"]
+    assert report["job"]["state"] == "pending"
+    assert {"what": f"queue {queue} is paused", "todo": "resume the queue"} in report["diagnosis"]
 
 
 @pytest.mark.shows("R-CLI-15")
@@ -144,15 +145,15 @@ def test_a_worker_is_asked_to_pause_and_to_stop(served: Served) -> None:
     store.heartbeat(WorkerInfo(id=WorkerId(worker)))
     path = f"/v1/debug/workers/{worker}/signal"
 
-    asked = {
+    answers = {
         signal: served.done("POST", path, {"signal": signal})
         for signal in ("status", "pause", "resume", "shutdown")
     }
     taken = [command.kind.value for command in store.take_commands([WorkerId(worker)])]
     store.close()
 
-    assert asked["status"]["command"] is None
-    assert asked["status"]["worker"]["id"] == worker
+    assert answers["status"]["command"] is None
+    assert answers["status"]["worker"]["id"] == worker
     assert taken == ["pause", "resume", "stop"]
     assert served.ask("POST", path, {"signal": "dance"}).status_code == 400
     assert served.ask("POST", "/v1/debug/workers/x/signal", {"signal": "pause"}).status_code == 404
@@ -168,8 +169,8 @@ def test_a_worker_says_what_its_threads_do(tmp_path_factory: pytest.TempPathFact
         with app.run_worker(threads=1) as worker:
             # A worker that has just begun is known with its first heartbeat.
             path = f"/v1/debug/workers/{worker.id}/state?wait_seconds=20"
-            told = eventually(lambda: (answer := served.ask("GET", path).json()).get("stacks") and answer)
+            report = eventually(lambda: (answer := served.ask("GET", path).json()).get("stacks") and answer)
         deaf = served.done("GET", "/v1/debug/workers/w-deaf/state?wait_seconds=0")
 
-    assert (told["worker"]["id"], deaf["stacks"]) == (worker.id, None)
-    assert "forebay" in told["stacks"]
+    assert (report["worker"]["id"], deaf["stacks"]) == (worker.id, None)
+    assert "forebay" in report["stacks"]

@@ -29,43 +29,43 @@ NO_SCOPE: Any = {"type": "http"}
 EVERYTHING = FeedFilter(queue=lambda _: True, workers=True, audit=True, names_other_jobs=True)
 
 
-class Told(NamedTuple):
+class FeedEvent(NamedTuple):
     kind: str
     number: str
     body: Any
 
 
-class Looking:
+class EventReader:
     """A client that reads events."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self.headers = answer.headers
         self._lines = answer.iter_lines()
 
-    def events(self) -> Iterator[Told]:
+    def events(self) -> Iterator[FeedEvent]:
         fields: dict[str, str] = {}
         for line in self._lines:
             name, _, value = line.partition(": ")
             if line and name:
                 fields[name] = value
             elif "data" in fields:
-                yield Told(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+                yield FeedEvent(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
                 fields = {}
 
-    def until(self, kind: str, *found: Any) -> Told:
+    def until(self, kind: str, *found: Any) -> FeedEvent:
         """The first event of a kind in which this stands."""
-        for told in self.events():
-            if told.kind == kind and all(one in json.dumps(told.body) for one in found):
-                return told
+        for event in self.events():
+            if event.kind == kind and all(one in json.dumps(event.body) for one in found):
+                return event
         raise AssertionError(f"the stream has ended without {kind} {found}")
 
 
 @contextmanager
-def looking(served: Served, query: str = "", **headers: str) -> Iterator[Looking]:
+def watching(served: Served, query: str = "", **headers: str) -> Iterator[EventReader]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     with served.client.stream("GET", f"/v1/events/stream{query}", headers=named) as answer:
         assert answer.status_code == 200, answer.read()
-        yield Looking(answer)
+        yield EventReader(answer)
 
 
 @pytest.mark.shows("R-HTTP-42", "R-HTTP-41")
@@ -73,13 +73,13 @@ def test_who_comes_is_told_how_everything_is(served: Served) -> None:
     queue = served.queue()
     served.enqueue(queue)
 
-    with looking(served) as stream:
-        told = stream.until("queues")
+    with watching(served) as stream:
+        event = stream.until("queues")
         workers = stream.until("workers")
 
-    [mine] = [one for one in told.body["queues"] if one["name"] == queue]
+    [mine] = [one for one in event.body["queues"] if one["name"] == queue]
     assert (mine["state"], mine["counts"]["pending"]) == ("active", 1)
-    assert told.body["is_all"]
+    assert event.body["is_all"]
     assert isinstance(workers.body["workers"], list)
     assert stream.headers["Content-Type"].startswith("text/event-stream")
     assert "no-store" in stream.headers["Cache-Control"]
@@ -90,14 +90,14 @@ def test_who_comes_is_told_how_everything_is(served: Served) -> None:
 def test_cp5_1_dashboard_stream_shows_a_change(served: Served) -> None:
     queue = served.queue()
 
-    with looking(served) as stream:
+    with watching(served) as stream:
         stream.until("queues")
         served.enqueue(queue)
-        told = stream.until("queues", queue)
+        event = stream.until("queues", queue)
 
-    [mine] = [one for one in told.body["queues"] if one["name"] == queue]  # others may use this server
+    [mine] = [one for one in event.body["queues"] if one["name"] == queue]  # others may use this server
     assert mine["counts"]["pending"] == 1
-    assert not told.body["is_all"]
+    assert not event.body["is_all"]
 
 
 @pytest.mark.shows("R-DONE-16")
@@ -105,12 +105,12 @@ def test_the_end_of_a_job_is_told_to_who_looks_on(served: Served) -> None:
     queue = served.queue()
     job = served.claimed(queue)
 
-    with looking(served, f"?queue={queue}") as stream:
+    with watching(served, f"?queue={queue}") as stream:
         stream.until("queues")
         served.done("POST", f"/v1/jobs/{job['id']}/ack", {"lease": job["lease"]})
-        told = stream.until("queues", '"completed": 1')
+        event = stream.until("queues", '"completed": 1')
 
-    assert [one["counts"]["completed"] for one in told.body["queues"]] == [1]
+    assert [one["counts"]["completed"] for one in event.body["queues"]] == [1]
 
 
 @pytest.mark.shows("R-HTTP-43")
@@ -118,18 +118,18 @@ def test_what_an_operator_does_is_told_and_told_again_to_a_viewer_that_comes_bac
     queue = served.queue()
     job_id = served.enqueue(queue)
 
-    with looking(served) as stream:
+    with watching(served) as stream:
         before = stream.until("queues").number
         served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
         first = stream.until("audit", job_id)
-    with looking(served, Last_Event_ID=before or "0") as stream:
+    with watching(served, Last_Event_ID=before or "0") as stream:
         again = stream.until("audit", job_id)
-    with looking(served, "?after=0") as stream:
-        all_told = stream.until("audit", job_id)
+    with watching(served, "?after=0") as stream:
+        seen_by_all = stream.until("audit", job_id)
 
     [line] = [one for one in again.body["lines"] if one["job_id"] == job_id]
     assert line in first.body["lines"]
-    assert line in all_told.body["lines"]
+    assert line in seen_by_all.body["lines"]
     assert (line["kind"], line["queue"]) == ("cancel", queue)
     assert int(again.number) >= line["number"]
 
@@ -138,14 +138,14 @@ def test_what_an_operator_does_is_told_and_told_again_to_a_viewer_that_comes_bac
 def test_only_the_queues_that_were_named_are_told(served: Served) -> None:
     mine, other = served.queue(), served.queue()
 
-    with looking(served, f"?queue={mine}") as stream:
+    with watching(served, f"?queue={mine}") as stream:
         first = stream.until("queues")
         served.enqueue(other)
         served.enqueue(mine)
-        told = stream.until("queues")
+        event = stream.until("queues")
 
     assert [one["name"] for one in first.body["queues"]] == [mine]
-    assert [one["name"] for one in told.body["queues"]] == [mine]
+    assert [one["name"] for one in event.body["queues"]] == [mine]
 
 
 @pytest.mark.shows("R-HTTP-43")
@@ -153,24 +153,24 @@ def test_who_names_a_task_is_told_of_its_jobs_alone(served: Served) -> None:
     queue = served.queue()
     mine, other = (served.enqueue(queue, task=task) for task in ("mine", "other"))
 
-    with looking(served, f"?queue={queue}&task=mine") as stream:
+    with watching(served, f"?queue={queue}&task=mine") as stream:
         stream.until("queues")
         for job_id in (other, mine):
             served.done("POST", f"/v1/jobs/{job_id}/cancel", {"reason": "not now"})
-        told = stream.until("audit")
+        event = stream.until("audit")
 
-    assert {line["job_id"] for line in told.body["lines"]} == {mine}
+    assert {line["job_id"] for line in event.body["lines"]} == {mine}
 
 
 def test_a_queue_that_goes_is_told(plain: Served) -> None:
     queue = plain.queue()
 
-    with looking(plain) as stream:
+    with watching(plain) as stream:
         stream.until("queues", queue)
         plain.done("DELETE", f"/v1/queues/{queue}")
-        told = stream.until("queues", queue)
+        event = stream.until("queues", queue)
 
-    assert told.body["removed"] == [queue]
+    assert event.body["removed"] == [queue]
 
 
 def test_a_key_shows_its_queues_and_no_more() -> None:
@@ -184,10 +184,10 @@ def test_a_key_shows_its_queues_and_no_more() -> None:
         store.close()
         reader.close()
 
-        with looking(served, Authorization=viewer, Last_Event_ID="0") as stream:
+        with watching(served, Authorization=viewer, Last_Event_ID="0") as stream:
             queues, workers = stream.until("queues"), stream.until("workers")
             log = stream.until("audit")
-        with looking(served, Authorization=producer) as stream:
+        with watching(served, Authorization=producer) as stream:
             nothing = stream.until("queues")
         refused = served.client.get(
             f"/v1/events/stream?queue={other}",
@@ -205,27 +205,27 @@ def test_a_key_that_is_revoked_ends_the_stream_before_it_is_told_more() -> None:
         raise Unauthenticated("the key was revoked")
 
     async def scene() -> list[bytes]:
-        service, told = Service(open_engine("memory://")), []
+        service, bodies = Service(open_engine("memory://")), []
         stream = EventStream(service.events, Caller("ann", None, current_key=revoked), EVERYTHING)
 
         async def send(message: Any) -> None:
-            told.append(message.get("body", b""))
+            bodies.append(message.get("body", b""))
 
         async def receive() -> Any:
             await asyncio.Event().wait()
 
         await asyncio.wait_for(stream(NO_SCOPE, receive, send), PATIENCE)
         await service.stop()
-        return told
+        return bodies
 
-    told = asyncio.run(scene())
+    bodies = asyncio.run(scene())
 
-    assert [body.partition(b" ")[0] for body in told] == [b"", b"retry:", b"event:", b""]
-    assert b'"code":"unauthenticated"' in told[-2]
+    assert [body.partition(b" ")[0] for body in bodies] == [b"", b"retry:", b"event:", b""]
+    assert b'"code":"unauthenticated"' in bodies[-2]
 
 
 def test_the_store_is_not_asked_while_no_viewer_looks_on(plain: Served) -> None:
-    with looking(plain) as stream:
+    with watching(plain) as stream:
         stream.until("queues")
         eventually(lambda: plain.service.events.listeners == 1)  # those of other tests have gone
 
@@ -276,10 +276,10 @@ def test_who_was_away_for_too_long_is_told_so() -> None:
         for number in range(101):
             store.save_queue("mail", {"weight": number + 1})  # type: ignore[arg-type]  # a plain text
         with service.events.listen(EVERYTHING, 0) as listener:
-            told = [await listener.next(PATIENCE) for _ in range(4)]
+            events = [await listener.next(PATIENCE) for _ in range(4)]
         store.close()
         await service.stop()
-        return [one.kind for one in told if one]
+        return [one.kind for one in events if one]
 
     assert asyncio.run(scene()) == ["queues", "workers", "missed", "audit"]
 
@@ -291,22 +291,22 @@ def test_a_store_that_is_away_is_told_and_looked_for_again(
     def gone(*_: Any) -> Any:
         raise StoreUnavailable("the store is away")
 
-    with looking(plain) as stream:
+    with watching(plain) as stream:
         stream.until("workers")
         with monkeypatch.context() as patched:
             patched.setattr(plain.service.events, "_load_state", gone)
-            told = stream.until("problem")
+            event = stream.until("problem")
         queue = plain.queue()
         stream.until("queues", queue)
 
-    assert told.body["code"] == "store_unavailable"
+    assert event.body["code"] == "store_unavailable"
 
 
 def test_a_stop_lets_those_who_look_on_go() -> None:
-    with serving(open_engine("memory://")) as served, looking(served) as stream:
+    with serving(open_engine("memory://")) as served, watching(served) as stream:
         stream.until("queues")
         served.service.events.end_streams()
 
         assert [one.kind for one in stream.events() if one.kind != "workers"] == []
-        with looking(served) as late:
+        with watching(served) as late:
             assert list(late.events()) == []

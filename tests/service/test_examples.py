@@ -64,13 +64,13 @@ def test_a_worker_in_javascript_runs_jobs_hears_of_cancels_and_ends_in_order(pla
             eventually(lambda: all(plain.job(job_id)["is_final"] for job_id in jobs))
         finally:
             worker.terminate()
-            told, complaints = worker.communicate(timeout=PATIENCE)
+            output, complaints = worker.communicate(timeout=PATIENCE)
 
     states = [plain.job(job_id)["state"] for job_id in jobs]
     assert states == ["completed", "dead", "dead", "cancelled"]
     assert plain.done("GET", f"/v1/jobs/{good}/result")["result"] == "HELLO YOU"
     assert (worker.returncode, complaints) == (0, b"")
-    assert {line.split()[0].decode() for line in told.splitlines()} == set(jobs)
+    assert {line.split()[0].decode() for line in output.splitlines()} == set(jobs)
 
 
 def test_what_stands_in_for_curl_asks_and_says_what_failed(plain: Served, tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_what_stands_in_for_curl_asks_and_says_what_failed(plain: Served, tmp_pa
         )
 
     body = json.dumps({"task": "t", "queue": queue})
-    asked = run("-sf", f"{plain.address}/v1/jobs", "-H", "Idempotency-Key: k", "-d", body)
+    answer = run("-sf", f"{plain.address}/v1/jobs", "-H", "Idempotency-Key: k", "-d", body)
     again = plain.post("/v1/jobs", {"task": "t", "queue": queue, "idempotency_key": "k"})
     failed = run("--silent", "--fail", "--show-error", f"{plain.address}/v1/jobs/unknown")
 
-    assert json.loads(asked.stdout)["id"] == again.json()["id"]
+    assert json.loads(answer.stdout)["id"] == again.json()["id"]
     assert (failed.returncode, failed.stdout) == (22, "")
     assert "404" in failed.stderr

@@ -16,12 +16,12 @@ USUAL: Final = "?usual=way"  # it is ignored, but a request with more than a bod
 MAX_BODY: Final = 2_000
 
 PATHS: Final = ("/v1/jobs", "/v1/jobs/batch", "/v1/claim", "/v1/settle")
-JOB: Final = {"task": "t", "queue": "shortcut", "args": [1, "two", None], "metadata": {"a": "b"}}
+JOB: Final = {"task": "t", "queue": "mail", "args": [1, "two", None], "metadata": {"a": "b"}}
 GOOD: Final[list[tuple[str, Any]]] = [
     ("/v1/jobs", JOB),
     ("/v1/jobs/batch", {"jobs": [JOB, JOB]}),
     ("/v1/jobs/batch", {"jobs": [JOB, {**JOB, "queue": "unknown"}], "atomic": False}),
-    ("/v1/claim", {"queues": ["shortcut"], "wait_seconds": 0}),
+    ("/v1/claim", {"queues": ["mail"], "wait_seconds": 0}),
     ("/v1/claim", {"queues": ["empty"], "wait_seconds": 0}),
     ("/v1/settle", {"outcomes": [{"id": "unknown", "lease": "1-w"}]}),
 ]
@@ -37,7 +37,7 @@ PASSING: Final = {"id", "lease", "lease_expires_at", "heartbeat_seconds"}
 @pytest.fixture(scope="module")
 def short() -> Iterator[Served]:
     with serving(open_engine("memory://"), max_body=MAX_BODY) as found:
-        for name in ("shortcut", "empty"):
+        for name in ("mail", "empty"):
             found.done("POST", "/v1/queues", {"name": name})
         yield found
 
@@ -49,7 +49,7 @@ def lasting(answer: Any) -> Any:
     return [lasting(one) for one in answer] if isinstance(answer, list) else answer
 
 
-def told(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
+def comparable(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
     headers = {name: value for name, value in answer.headers.items() if name not in ("date", "x-request-id")}
     return answer.status_code, headers, lasting(answer.json())
 
@@ -59,7 +59,7 @@ def test_both_ways_give_one_answer(short: Served, path: str, body: Any) -> None:
     if path == "/v1/claim":
         short.done("POST", "/v1/jobs/batch", {"jobs": [JOB, JOB]})
 
-    past, usual = told(short.ask("POST", path, body)), told(short.ask("POST", path + USUAL, body))
+    past, usual = comparable(short.ask("POST", path, body)), comparable(short.ask("POST", path + USUAL, body))
 
     assert past == usual
     assert (past[0] < 300) is ((path, body) in GOOD)
@@ -81,7 +81,7 @@ def test_another_method_is_refused_as_ever(short: Served, path: str) -> None:
 
 
 def test_a_body_may_come_in_parts(short: Served) -> None:
-    answer = short.client.post("/v1/jobs", content=iter([b'{"task": "t", ', b'"queue": "shortcut"}']))
+    answer = short.client.post("/v1/jobs", content=iter([b'{"task": "t", ', b'"queue": "mail"}']))
 
     assert answer.status_code == 201
 

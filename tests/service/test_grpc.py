@@ -87,9 +87,9 @@ def test_a_moment_beyond_the_calendar_is_refused() -> None:
 def test_what_is_no_message_is_refused(spoken: Spoken) -> None:
     call = spoken.channel.unary_unary("/forebay.v1.Producer/Enqueue")
 
-    code, told = refused(call, b"\xff\xff\xff")
+    code, metadata = refused(call, b"\xff\xff\xff")
 
-    assert (code, told["forebay-code"]) == ("INVALID_ARGUMENT", "bad_request")
+    assert (code, metadata["forebay-code"]) == ("INVALID_ARGUMENT", "bad_request")
 
 
 def test_what_is_left_out_has_its_default_and_what_is_taken_away_is_null() -> None:
@@ -213,8 +213,8 @@ def test_no_caller_is_let_in_without_a_key(
         for method in SERVICES[methods]:
             call, request = getattr(stub, method.name), getattr(pb, method.request_type.__name__)()
             answered = (lambda *args, call=call, **more: list(call(*args, **more))) if method.stream else call
-            code, told = refused(answered, request, metadata=shown)
-            assert (code, told["forebay-code"]) == ("UNAUTHENTICATED", "unauthenticated"), method.name
+            code, metadata = refused(answered, request, metadata=shown)
+            assert (code, metadata["forebay-code"]) == ("UNAUTHENTICATED", "unauthenticated"), method.name
 
 
 def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, ApiKeyAdmin]) -> None:
@@ -231,9 +231,9 @@ def test_a_client_has_one_rate_for_both_protocols(guarded: tuple[Spoken, ApiKeyA
         try:
             spoken.admin.ListWorkers(pb.ListWorkersRequest(), metadata=shown, timeout=PATIENCE)
         except grpc.RpcError as exc:
-            told = dict(exc.trailing_metadata())
-            ends.add((exc.code().name, told["forebay-code"], told["x-ratelimit-remaining"]))
-            return int(told["retry-after"]) >= 1
+            metadata = dict(exc.trailing_metadata())
+            ends.add((exc.code().name, metadata["forebay-code"], metadata["x-ratelimit-remaining"]))
+            return int(metadata["retry-after"]) >= 1
         return False
 
     eventually(is_refused)  # the bucket may get a token between the two calls
@@ -290,9 +290,13 @@ def test_a_store_that_is_away_is_unavailable_and_says_when_to_come_again(
 
     monkeypatch.setattr(spoken.service.queues, "queues", fail)
 
-    code, told = refused(spoken.admin.ListQueues, pb.ListQueuesRequest())
+    code, metadata = refused(spoken.admin.ListQueues, pb.ListQueuesRequest())
 
-    assert (code, told["forebay-code"], told["retry-after"]) == ("UNAVAILABLE", "store_unavailable", "1")
+    assert (code, metadata["forebay-code"], metadata["retry-after"]) == (
+        "UNAVAILABLE",
+        "store_unavailable",
+        "1",
+    )
 
 
 # Health and reflection
@@ -306,12 +310,12 @@ def test_health_is_told_to_all_callers_as_it_is(
     is_away = Event()
     check = Service.check
 
-    async def looked(service: Service) -> None:
+    async def check_unless_away(service: Service) -> None:
         if is_away.is_set():
             raise StoreUnavailable("away")
         await check(service)
 
-    monkeypatch.setattr(Service, "check", looked)
+    monkeypatch.setattr(Service, "check", check_unless_away)
     watching = health.Watch(health_pb2.HealthCheckRequest(service="forebay.v1.Producer"), timeout=PATIENCE)
     seen = [next(watching).status]
     is_away.set()
@@ -358,12 +362,12 @@ def test_a_long_problem_in_any_language_arrives(spoken: Spoken, monkeypatch: pyt
 def test_more_calls_than_a_server_can_bear_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CALLS", 2)
     with speaking(open_engine("memory://")) as spoken:
-        asked = pb.DequeueRequest(queues=[spoken.queue("q")])
-        waiting = [spoken.consumer.Dequeue.future(asked, timeout=PATIENCE) for _ in range(2)]
+        request = pb.DequeueRequest(queues=[spoken.queue("q")])
+        waiting = [spoken.consumer.Dequeue.future(request, timeout=PATIENCE) for _ in range(2)]
         groups = spoken.service.claim_waiters._groups
         eventually(lambda: [len(group.waiters) for group in list(groups.values())] == [2])
 
-        code, _ = refused(spoken.consumer.Dequeue, asked)
+        code, _ = refused(spoken.consumer.Dequeue, request)
         for one in waiting:
             one.cancel()
 

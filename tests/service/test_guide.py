@@ -27,12 +27,12 @@ def test_the_commands_of_the_page_produce_and_consume_a_job(tmp_path: Path) -> N
     )
     try:
         assert server.stdout is not None
-        said = answers(tmp_path, server.stdout.readline().split()[-1])
+        output = answers(tmp_path, server.stdout.readline().split()[-1])
     finally:
         server.terminate()
         server.communicate(timeout=DEADLINE)
 
-    shown, heartbeat, kept, result = said
+    shown, heartbeat, kept, result = output
     call = (shown["task"], shown["args"], shown["kwargs"])
     assert call == ("mail.send", ["ada@example.com"], {"subject": "Hi"})
     assert (heartbeat["cancel"], kept["is_kept"], result["result"]) == (None, True, "sent")

@@ -107,10 +107,10 @@ def test_a_request_may_be_neither_too_large_nor_too_slow() -> None:
         host, _, port = served.address.removeprefix("http://").partition(":")
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as slow:
             slow.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-            told = slow.recv(65_536)
+            response = slow.recv(65_536)
 
     assert (large.status_code, large.json()["code"]) == (413, "too_large")
-    assert told.startswith(b"HTTP/1.1 408")
+    assert response.startswith(b"HTTP/1.1 408")
 
 
 @pytest.mark.shows("R-HTTP-26", "R-HTTP-46", "R-RATE-15")

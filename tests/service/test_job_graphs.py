@@ -96,11 +96,11 @@ def test_a_key_for_one_queue_sees_no_job_of_another_in_a_graph(guarded: Served) 
 def test_a_preview_says_when_and_saves_nothing(served: Served) -> None:
     body = {"task": "report", "cron": "30 6 * * 1", "timezone": "Europe/Berlin"}
 
-    told = served.done("POST", "/v1/schedules/weekly-preview/preview?runs=3", body)
+    schedule = served.done("POST", "/v1/schedules/weekly-preview/preview?runs=3", body)
 
-    assert told["when"] == "30 6 * * 1 (Europe/Berlin)"
-    assert len(told["runs"]) == 3
-    assert told["runs"] == sorted(told["runs"])
+    assert schedule["when"] == "30 6 * * 1 (Europe/Berlin)"
+    assert len(schedule["runs"]) == 3
+    assert schedule["runs"] == sorted(schedule["runs"])
     assert served.ask("GET", "/v1/schedules/weekly-preview").status_code == 404
 
 
@@ -131,9 +131,9 @@ def test_a_schedule_tells_all_that_is_needed_to_save_it_again(plain: Served) -> 
         "max_runs": 7,
     }
 
-    told = plain.done("PUT", "/v1/schedules/told", body)
+    schedule = plain.done("PUT", "/v1/schedules/told", body)
 
-    assert {name: told[name] for name in body} == body
+    assert {name: schedule[name] for name in body} == body
 
 
 def test_a_schedule_keeps_what_a_request_cannot_say(tmp_path: Path) -> None:

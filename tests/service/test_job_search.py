@@ -32,11 +32,11 @@ def test_cp5_4_search_returns_only_matches_and_pages(served: Served) -> None:
         served.enqueue(queue, task=f"t{n % 2}", tags=["odd"] if n % 3 else ["even"], args=[f"word{n}"])
         for n in range(12)
     ]
-    asked = {"queues": [queue], "tasks": ["t1"], "tags": ["odd"], "states": ["pending"]}
+    request = {"queues": [queue], "tasks": ["t1"], "tags": ["odd"], "states": ["pending"]}
     right = [made[n] for n in (11, 7, 5, 1)]
 
     def page(after: str | None, **more: Any) -> Any:
-        body = {"where": asked | more, "limit": 3, "after": after, "with_total": True}
+        body = {"where": request | more, "limit": 3, "after": after, "with_total": True}
         return served.done("POST", "/v1/jobs/search", body)
 
     first = page(None)
@@ -61,8 +61,8 @@ def test_a_search_among_ten_thousand_jobs_is_answered(tmp_path: Path) -> None:
                 jobs = [NewJob(task="t", queue=QueueName(queue), payload=name.encode()) for name in names]
                 store.insert(jobs)
 
-        asked = {"where": {"queues": [queue], "text": "word00007"}, "with_total": True}
-        found = served.done("POST", "/v1/jobs/search", asked)
+        request = {"where": {"queues": [queue], "text": "word00007"}, "with_total": True}
+        found = served.done("POST", "/v1/jobs/search", request)
 
     assert (found["total"], len(found["jobs"])) == (1, 1)
 
@@ -102,12 +102,12 @@ def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhe
     held = HeldSearches(monkeypatch)
     security = ServerSecurity(rate=Limit(scope="global", rate=1, burst=30))
     with serving(open_engine("memory://"), security=security) as served, ThreadPoolExecutor(10) as pages:
-        asked = [pages.submit(served.ask, "POST", "/v1/jobs/search", {}) for _ in range(100)]
+        submitted = [pages.submit(served.ask, "POST", "/v1/jobs/search", {}) for _ in range(100)]
         try:
             eventually(lambda: held.wanted >= 10 and held.now >= READERS)
         finally:
             held.may_go.set()
-        answers = [one.result() for one in asked]
+        answers = [one.result() for one in submitted]
 
     refused = [one for one in answers if one.status_code == 429]
     assert {one.status_code for one in answers} == {200, 429}

@@ -107,7 +107,7 @@ def test_a_key_that_is_not_there(holders: dict[str, Holder], path: str) -> None:
 @pytest.mark.parametrize("name", ["operate", "admin:mine"])
 def test_keys_and_the_log_are_for_who_administers_all_queues(holders: dict[str, Holder], name: str) -> None:
     made = {"name": "mine", "grants": ["admin"]}
-    asked = [
+    requests = [
         ("GET", "/v1/keys", None),
         ("POST", "/v1/keys", made),
         ("GET", "/v1/keys/admin", None),
@@ -116,7 +116,7 @@ def test_keys_and_the_log_are_for_who_administers_all_queues(holders: dict[str, 
         ("POST", "/v1/audit/search", {}),
     ]
 
-    for method, path, body in asked:
+    for method, path, body in requests:
         assert holders[name].code(method, path, body) == (403, "forbidden")
 
 

@@ -220,11 +220,11 @@ def test_a_day_is_told_in_one_row(plain: Served, store: Store) -> None:
 
     found = plain.done("GET", f"/v1/metrics/series?metrics={wanted}&queue={queue}&{times}")
 
-    told = {one["name"]: one["values"] for one in found["series"]}
-    assert [told[name] for name in ("enqueued", "completed", "failed")] == [[60], [30], [10]]
-    assert told["run_average_ms"] == [pytest.approx(8.0)]
-    assert told["run_p95_ms"] == [pytest.approx(8.0, rel=0.032)]
-    assert told["pending_peak"] == [9]
+    series = {one["name"]: one["values"] for one in found["series"]}
+    assert [series[name] for name in ("enqueued", "completed", "failed")] == [[60], [30], [10]]
+    assert series["run_average_ms"] == [pytest.approx(8.0)]
+    assert series["run_p95_ms"] == [pytest.approx(8.0, rel=0.032)]
+    assert series["pending_peak"] == [9]
 
 
 @pytest.mark.shows("R-MET-31", "R-MET-47", "R-SCHED-52")

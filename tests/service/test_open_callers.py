@@ -71,8 +71,8 @@ def done(spoken: Spoken, path: str, body: dict[str, Any]) -> tuple[int, int, int
     """How many jobs a bulk request matched, changed, and found busy."""
     answer = spoken.client.post(path, json=body)
     assert answer.is_success, answer.text
-    said = answer.json()
-    return said["matched"], said["affected"], said["busy"]
+    counts = answer.json()
+    return counts["matched"], counts["affected"], counts["busy"]
 
 
 def refusal(spoken: Spoken, method: str, path: str, body: dict[str, Any]) -> tuple[int, str]:
@@ -87,10 +87,10 @@ def test_a_bulk_cancel_says_how_many_jobs_an_open_transaction_holds(
     body = {"action": "cancel", "where": {"queues": [QUEUE]}}
     with open_caller(engine) as caller:
         held = complete_first(engine, caller)
-        said = done(spoken, "/v1/jobs/bulk", body)
+        counts = done(spoken, "/v1/jobs/bulk", body)
         caller.commit()
 
-    assert said == (5, 4, 1)
+    assert counts == (5, 4, 1)
     assert [spoken.state(one) for one in ids] == ["completed" if one == held else "cancelled" for one in ids]
 
 
@@ -107,10 +107,10 @@ def test_a_bulk_delete_says_how_many_jobs_an_open_transaction_holds(
     ids = [spoken.enqueue(QUEUE) for _ in range(3)]
     with open_caller(engine) as caller:
         lock_row(engine, caller, ids[1])
-        said = done(spoken, path, body)
+        counts = done(spoken, path, body)
     again = done(spoken, path, body)
 
-    assert (said, again) == ((3, 2, 1), (1, 1, 0))
+    assert (counts, again) == ((3, 2, 1), (1, 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,20 @@ def test_a_bulk_revival_says_how_many_keys_an_open_transaction_holds(
     done(spoken, "/v1/jobs/bulk", {"action": "cancel", "where": {"queues": [QUEUE]}})
     with open_caller(engine) as caller:
         take_key(engine, caller)
-        said = done(spoken, path, body)
+        counts = done(spoken, path, body)
     again = done(spoken, path, body)
 
-    assert (said, again) == ((2, 1, 1), (1, 1, 0))
+    assert (counts, again) == ((2, 1, 1), (1, 1, 0))
 
 
 def test_grpc_counts_busy_jobs_as_http_does(engine: PostgresEngine, spoken: Spoken) -> None:
     ids = [spoken.enqueue(QUEUE) for _ in range(2)]
-    asked = pb.BulkTasksRequest(action="delete", where=pb.JobFilter(queues=[QUEUE]))
+    request = pb.BulkTasksRequest(action="delete", where=pb.JobFilter(queues=[QUEUE]))
     with open_caller(engine) as caller:
         lock_row(engine, caller, ids[0])
-        said = spoken.admin.BulkTasks(asked, timeout=PATIENCE)
+        counts = spoken.admin.BulkTasks(request, timeout=PATIENCE)
 
-    assert (said.matched, said.affected, said.busy) == (2, 1, 1)
+    assert (counts.matched, counts.affected, counts.busy) == (2, 1, 1)
 
 
 def test_a_request_about_one_busy_job_is_refused_as_busy(engine: PostgresEngine, spoken: Spoken) -> None:
@@ -184,10 +184,10 @@ def test_a_batch_that_may_be_stored_in_part_rejects_only_the_job_whose_key_is_he
     jobs = [job, {**job, "unique_key": "daily"}, job]
     with open_caller(engine) as caller:
         take_key(engine, caller)
-        said = spoken.client.post("/v1/jobs/batch", json={"jobs": jobs, "atomic": False}).json()
+        result = spoken.client.post("/v1/jobs/batch", json={"jobs": jobs, "atomic": False}).json()
 
-    assert [one["index"] for one in said["accepted"]] == [0, 2]
-    assert [(one["index"], one["problem"]["code"]) for one in said["rejected"]] == [(1, "busy")]
+    assert [one["index"] for one in result["accepted"]] == [0, 2]
+    assert [(one["index"], one["problem"]["code"]) for one in result["rejected"]] == [(1, "busy")]
 
 
 def test_a_store_behind_a_service_tells_of_each_job_of_a_batch_whether_it_is_busy(

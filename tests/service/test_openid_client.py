@@ -95,15 +95,15 @@ def test_a_person_logs_in_and_the_log_names_them(
 
     assert place_of(done) == f"{home}/dashboard/"
     assert "forebay-login" not in browser.cookies
-    told = browser.get(f"{home}/v1/session").json()
-    assert (told["name"], told["has_key"]) == ("oidc:ada@example.org", True)
-    assert told["grants"] == [{"role": "operate", "queues": "*"}]
+    session = browser.get(f"{home}/v1/session").json()
+    assert (session["name"], session["has_key"]) == ("oidc:ada@example.org", True)
+    assert session["grants"] == [{"role": "operate", "queues": "*"}]
     store, reader = engine.store(), engine.reader()
     store.save_queue("mail")  # type: ignore[arg-type]  # a plain text names it
     assert browser.post(f"{home}/v1/queues/mail/pause", headers=FROM_US).status_code == 200
     assert browser.patch(f"{home}/v1/queues/mail", json={"weight": 2}, headers=FROM_US).status_code == 403
-    said = {event.kind: event.actor_name for _, event in reader.audit()}
-    assert said[EventKind.API_KEY_CHANGED] == "oidc:ada@example.org"  # the session has begun
+    actors = {event.kind: event.actor_name for _, event in reader.audit()}
+    assert actors[EventKind.API_KEY_CHANGED] == "oidc:ada@example.org"  # the session has begun
     assert any(
         event.kind is EventKind.QUEUE_CHANGED and event.actor_name == "oidc:ada@example.org"
         for _, event in reader.audit()
@@ -130,9 +130,9 @@ def test_an_address_that_is_not_verified_names_no_user(start: Start, browser: ht
 
     logged_in(browser, home, "bob")
 
-    told = browser.get(f"{home}/v1/session").json()
-    assert told["name"] == "oidc:bob"
-    assert told["grants"] == [{"role": "view", "queues": "mail-*"}]
+    session = browser.get(f"{home}/v1/session").json()
+    assert session["name"] == "oidc:bob"
+    assert session["grants"] == [{"role": "view", "queues": "mail-*"}]
 
 
 def test_a_person_without_a_group_is_refused(

@@ -310,17 +310,17 @@ def test_workers_are_listed_and_asked(served: Served) -> None:
 
     listed = served.done("GET", "/v1/workers?active_only=false")["workers"]
     body = {"kind": "pause", "workers": [worker], "queue": "mail"}
-    [asked] = served.done("POST", "/v1/workers/commands", body)["commands"]
+    [command] = served.done("POST", "/v1/workers/commands", body)["commands"]
     [taken] = store.take_commands([worker])
     store.answer_command(taken.id, "paused")
-    [known] = served.done("GET", f"/v1/workers/commands?ids={asked['id']}&ids=unknown")["commands"]
+    [known] = served.done("GET", f"/v1/workers/commands?ids={command['id']}&ids=unknown")["commands"]
     unknown = served.post("/v1/workers/commands", {"kind": "stop", "workers": ["absent"]})
     store.remove_worker(worker)
     store.close()
 
     [shown] = [one for one in listed if one["id"] == worker]
     assert (shown["host"], shown["queues"], shown["slots"]) == ("here", ["mail"], 4)
-    assert (asked["kind"], asked["response"], known["response"]) == ("pause", None, "paused")
+    assert (command["kind"], command["response"], known["response"]) == ("pause", None, "paused")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "worker_not_found")
 
 

@@ -64,8 +64,8 @@ def test_a_parent_in_a_hidden_queue_is_as_good_as_none(holders: dict[str, Holder
         job = {"task": "t", "queue": MINE, "depends_on": [{"id": parent}]}
         for path, body in (("/v1/jobs", job), ("/v1/jobs/batch", {"jobs": [job]})):
             answer = holders["producer"].ask("POST", path, body)
-            told = answer.json()
-            refusals.append((answer.status_code, told["field"], told["detail"].replace(parent, "ID")))
+            problem = answer.json()
+            refusals.append((answer.status_code, problem["field"], problem["detail"].replace(parent, "ID")))
 
     assert len(set(refusals)) == 1
     assert refusals[0][:2] == (422, "depends_on")
@@ -144,14 +144,17 @@ def test_nothing_in_a_job_names_one_of_a_hidden_queue(holders: dict[str, Holder]
     for parent in (hidden, seen):
         admin.ask("POST", f"/v1/jobs/{parent}/cancel", {})
 
-    def told(holder: Holder, job: str) -> dict[str, bool]:
+    def named_parents(holder: Holder, job: str) -> dict[str, bool]:
         shown = holder.ask("GET", f"/v1/jobs/{job}")
         assert (shown.json()["state"], shown.json()["events"][0]["kind"]) == ("cancelled", "parent_failed")
         return {parent: parent in shown.text for parent in (hidden, seen)}
 
-    assert [told(admin, job) for job in jobs] == [{hidden: True, seen: True}, {hidden: False, seen: True}]
-    assert [told(holders["producer"], job)[hidden] for job in jobs] == [False, False]
-    assert told(holders["producer"], jobs[1])[seen]
+    assert [named_parents(admin, job) for job in jobs] == [
+        {hidden: True, seen: True},
+        {hidden: False, seen: True},
+    ]
+    assert [named_parents(holders["producer"], job)[hidden] for job in jobs] == [False, False]
+    assert named_parents(holders["producer"], jobs[1])[seen]
 
 
 @pytest.mark.shows("R-SEC-13")

@@ -91,12 +91,12 @@ def test_over_tls_the_cookie_is_of_this_host_alone(security: ServerSecurity) -> 
 
 
 def test_a_session_says_who_one_is_and_what_one_may_do(browser: httpx2.Client) -> None:
-    told = browser.get("/v1/session").json()
+    session = browser.get("/v1/session").json()
 
-    assert (told["name"], told["is_open"], told["engine"]) == ("ops", False, "memory")
-    assert told["grants"] == [{"role": "operate", "queues": "*"}]
-    assert "pause_queue" in told["operations"]
-    assert "configure_queue" not in told["operations"]
+    assert (session["name"], session["is_open"], session["engine"]) == ("ops", False, "memory")
+    assert session["grants"] == [{"role": "operate", "queues": "*"}]
+    assert "pause_queue" in session["operations"]
+    assert "configure_queue" not in session["operations"]
 
 
 def test_without_a_key_there_is_no_session(guarded: tuple[Served, str]) -> None:

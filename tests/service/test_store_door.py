@@ -40,13 +40,13 @@ def test_who_may_not_make_a_call_is_told_so_before_its_body_is_read() -> None:
         engine = served.service.pool.engine
         with closing(engine.store()) as store, closing(engine.reader()) as reader:
             token = ApiKeyAdmin(store, reader, actor="ann").create("viewer", [Grant.parse("view:mine")]).token
-        told = []
+        answers = []
         for path in ("insert", "settle_and_claim", "save_limit", "save_document", "nothing"):
             with connected(served) as asking:
                 asking.sendall(head(served, path, token, 1_000_000))  # and nothing of it
-                told.append(asking.recv(65_536)[9:12])
+                answers.append(asking.recv(65_536)[9:12])
 
-    assert told == [b"403"] * 4 + [b"422"]
+    assert answers == [b"403"] * 4 + [b"422"]
 
 
 def test_a_call_whose_client_has_left_is_not_made_unless_it_has_begun(

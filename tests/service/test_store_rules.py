@@ -575,7 +575,7 @@ def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[
     near.store.cancel([hidden])
     near.store.promote()  # what hangs on it follows
 
-    told = {}
+    shown = {}
     for holder in ("admin", "viewer"):
         reader = far[holder].reader
         [first, second], timeline = reader.jobs([child, other]), reader.history(child)
@@ -586,13 +586,13 @@ def test_what_is_seen_of_a_job_names_none_of_another_queue(near: Far, far: dict[
         [fate] = reader.job_states([child])
         assert fate is not None
         assert fate.reason == first.reason
-        told[holder] = (first.parent_id, first.reason, line.reason, timeline.job.parent_id, second.parent_id)
+        shown[holder] = (first.parent_id, first.reason, line.reason, timeline.job.parent_id, second.parent_id)
 
-    assert told["admin"][:2] == (hidden, told["admin"][2])
-    assert hidden in (told["admin"][1] or "")
-    assert (told["viewer"][0], told["viewer"][3], told["viewer"][4]) == (None, None, seen)
-    assert hidden not in str(told["viewer"])
-    assert "a job" in (told["viewer"][1] or "")
+    assert shown["admin"][:2] == (hidden, shown["admin"][2])
+    assert hidden in (shown["admin"][1] or "")
+    assert (shown["viewer"][0], shown["viewer"][3], shown["viewer"][4]) == (None, None, seen)
+    assert hidden not in str(shown["viewer"])
+    assert "a job" in (shown["viewer"][1] or "")
 
 
 LOOKS: list[Callable[[Reader], object]] = [
@@ -608,15 +608,15 @@ def test_secrets_are_told_to_who_might_claim_them(near: Far, far: dict[str, Far]
     payload = encode_call([{"token": "s3cret"}], {"password": "s3cret", "to": "ann"})
     job_id = put(near, MINE, payload=payload)
 
-    for holder, is_told in (("consumer", True), ("producer", False), ("viewer", False)):
+    for holder, is_shown in (("consumer", True), ("producer", False), ("viewer", False)):
         reader = far[holder].reader
         [job], timeline = reader.jobs([job_id]), reader.history(job_id)
         assert job is not None
         assert timeline is not None
-        told = decode_call(job.payload)
-        assert decode_call(timeline.job.payload) == told
-        assert told == (
-            decode_call(payload) if is_told else (({"token": MASK},), {"password": MASK, "to": "ann"})
+        shown = decode_call(job.payload)
+        assert decode_call(timeline.job.payload) == shown
+        assert shown == (
+            decode_call(payload) if is_shown else (({"token": MASK},), {"password": MASK, "to": "ann"})
         )
 
 
@@ -747,11 +747,11 @@ def test_the_queue_of_deliveries_takes_nothing_else(plain: Served) -> None:
 
 
 def test_a_call_is_a_post_and_not_too_large(plain: Served) -> None:
-    looked = plain.client.get("/v1/store/now")
+    answer = plain.client.get("/v1/store/now")
     with closing(open_engine(plain.address).store()) as store, pytest.raises(StoreRefused):
         store.insert([NewJob(task="t", payload=b"x" * 1_000_000)] * 17)
 
-    assert (looked.status_code, looked.json()["code"]) == (405, "unsupported")
+    assert (answer.status_code, answer.json()["code"]) == (405, "unsupported")
 
 
 def test_what_is_no_service_is_told_apart(plain: Served) -> None:

@@ -38,8 +38,8 @@ def spoken() -> Iterator[Spoken]:
 
 
 def streaming(spoken: Spoken, queue: str, window: int, **more: Any) -> Any:
-    asked = pb.DequeueStreamRequest(queues=[queue], window=window, lease_seconds=3_600)
-    return spoken.consumer.DequeueStream(asked, timeout=PATIENCE, **more)
+    request = pb.DequeueStreamRequest(queues=[queue], window=window, lease_seconds=3_600)
+    return spoken.consumer.DequeueStream(request, timeout=PATIENCE, **more)
 
 
 def acked(spoken: Spoken, job: Any) -> bool:
@@ -207,8 +207,8 @@ def test_what_a_stream_has_not_handed_on_goes_back_when_it_ends(
     # Its client reads nothing, and takes so little unread that the first is more than enough.
     with grpc.insecure_channel(spoken.target, options=[("grpc.http2.bdp_probe", 0)]) as channel:
         slow = forebay_pb2_grpc.ConsumerStub(channel)
-        asked = pb.DequeueStreamRequest(queues=[queue], lease_seconds=3_600)
-        stream = slow.DequeueStream(asked, timeout=PATIENCE)
+        request = pb.DequeueStreamRequest(queues=[queue], lease_seconds=3_600)
+        stream = slow.DequeueStream(request, timeout=PATIENCE)
         eventually(lambda: running(spoken, queue) == 4)
         stream.cancel()
 
@@ -239,8 +239,8 @@ def test_a_stream_ends_with_the_key_that_opened_it(monkeypatch: pytest.MonkeyPat
         with pytest.raises(grpc.RpcError) as caught:
             next(stream)
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        asked = pb.GetTaskStatusRequest(id=job_id)
-        left = spoken.producer.GetTaskStatus(asked, metadata=root, timeout=PATIENCE)
+        request = pb.GetTaskStatusRequest(id=job_id)
+        left = spoken.producer.GetTaskStatus(request, metadata=root, timeout=PATIENCE)
     store.close()
     reader.close()
 

@@ -35,10 +35,10 @@ def test_a_task_is_waited_for_refused_when_late_and_acknowledged(
         served.done("POST", f"/v1/jobs/{taken.id}/cancel", {"force": True})
         with caplog.at_level(logging.WARNING):
             late = service.ack_task(taken.id, taken.token or "")
-        asked = served.post(f"/v1/jobs/{taken.id}/ack", {"lease": taken.token})
+        answer = served.post(f"/v1/jobs/{taken.id}/ack", {"lease": taken.token})
 
     assert (done, late) == (True, False)
-    assert (asked.status_code, asked.json()["code"]) == (409, "lease_lost")
+    assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
     assert "ack of task" in caplog.text  # where it was asked for
     assert "the outcome of attempt 1" in caplog.text  # and in the log of the server
     assert found is not None

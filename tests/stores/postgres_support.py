@@ -89,7 +89,9 @@ def make_engine(clock: ManualClock, *, keeps_sessions: bool = False, **options: 
     engine = KeepingEngine if keeps_sessions else PostgresEngine
     schema = _take()
     if isinstance(clock, FollowedClock):
-        clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
+        clock.add_follower(
+            lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}")
+        )
     dsn = pooler().url if options.get("pooled") else server().url()
     return engine(PostgresAddress(dsn=dsn, schema=schema, **options), new_id=new_id)
 
@@ -109,7 +111,7 @@ def lent_url() -> Iterator[str]:
 def follow(clock: FollowedClock, url: str) -> None:
     """Give the store at an address that `lent_url` has made the time of a test."""
     schema = url.rpartition("schema=")[2]
-    clock.lead(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
+    clock.add_follower(lambda now_ms: admin().execute(f"update {schema}.test_clock set now_ms = {now_ms}"))
 
 
 def _take() -> str:

@@ -98,7 +98,7 @@ def make_engine(clock: ManualClock, *, is_clustered: bool = False, **options: An
     client = cluster_admin() if is_clustered else admin()
     address = RedisAddress(url=url, namespace=new_namespace(), clock=CLOCK, accepts_loss=True)
     if isinstance(clock, FollowedClock):
-        clock.lead(lambda now_ms: client.set(f"{address.tag}:test_clock", now_ms))
+        clock.add_follower(lambda now_ms: client.set(f"{address.tag}:test_clock", now_ms))
     return RedisEngine(address, **options)
 
 
@@ -113,7 +113,7 @@ def lent_url() -> Iterator[str]:
 def follow(clock: FollowedClock, url: str) -> None:
     """Give the store at an address that `lent_url` has made the time of a test."""
     name = tag(url.rpartition("namespace=")[2])
-    clock.lead(lambda now_ms: admin().set(f"{name}:test_clock", now_ms))
+    clock.add_follower(lambda now_ms: admin().set(f"{name}:test_clock", now_ms))
 
 
 def release() -> None:

@@ -95,7 +95,7 @@ class Program:
         assert line is not None, f"the program ended without a word (code {self._process.wait(DEADLINE)})"
         return line
 
-    def say(self, line: str = "") -> None:
+    def write_line(self, line: str = "") -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
@@ -108,9 +108,9 @@ class Program:
         self._process.kill()
         self._process.wait(DEADLINE)
         self._reading.join(DEADLINE)
-        said = list(iter(self._lines.get, None))
+        unread = list(iter(self._lines.get, None))
         self._lines.put(None)
-        return said
+        return unread
 
     def wait(self) -> int:
         """Wait for its own end; its exit code."""

@@ -89,7 +89,7 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("", "memory://, sqlite:///"),
         ("jobs.db", "memory://, sqlite:///"),
@@ -148,11 +148,11 @@ def test_naming_a_file_does_not_open_it(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, said: str) -> None:
+def test_a_url_that_makes_no_sense_is_refused_with_the_way_out(url: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         open_engine(url)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_redis_next_to_postgresql_is_refused_before_anything_connects(options: s
 
         with pytest.raises(BlockingIOError):
             server.accept()
-    said = str(refused.value)
-    assert said.endswith(
+    message = str(refused.value)
+    assert message.endswith(
         ": a PostgreSQL store takes no redis= parameter; leave it out, PostgreSQL alone does everything, "
         "or use a Redis store, redis://user:password@host:6379/0"
     )
-    assert "secret" not in said
-    assert "word@127" not in said
+    assert "secret" not in message
+    assert "word@127" not in message
 
 
 @pytest.mark.parametrize(

@@ -412,7 +412,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
 
 @pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "problem"),
     [
         (unplaced, "1 jobs are counted, 2 are there"),
         (misplaced, "is counted as dead in queue default and is not there"),
@@ -429,7 +429,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
         (loose_events, "has events that are gone"),
     ],
 )
-def test_health_finds(damage: Callable[[State], None], said: str, clock: ManualClock) -> None:
+def test_health_finds(damage: Callable[[State], None], problem: str, clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
     store = engine.store()
     store.insert([new_job(id="running")])
@@ -439,4 +439,4 @@ def test_health_finds(damage: Callable[[State], None], said: str, clock: ManualC
 
     damage(engine._state)
 
-    assert said in "; ".join(engine.reader().health().problems)
+    assert problem in "; ".join(engine.reader().health().problems)

@@ -79,7 +79,7 @@ SECOND: Final = 1_000
 HOUR: Final = 3_600_000
 DAY: Final = 86_400_000
 ABSENT: Final = JobId("absent")
-_SAID: Final = ("field", "queue", "limit", "holder", "client", "retry_after")  # by errors
+_ERROR_FIELDS: Final = ("field", "queue", "limit", "holder", "client", "retry_after")  # by errors
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 
 EXAMPLES: Final = int(os.environ.get("FOREBAY_MODEL_EXAMPLES", "60"))
@@ -213,7 +213,7 @@ outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
     ]
 )
 ends = st.tuples(picks, outcomes, st.lists(specs, max_size=2))
-wants = st.lists(
+claims = st.lists(
     st.builds(
         QueueClaim,
         queues,
@@ -389,7 +389,7 @@ class Side:
                 return value
 
     def _details(self, error: ForebayError) -> dict[str, object]:
-        details = {name: getattr(error, name, None) for name in _SAID}
+        details = {name: getattr(error, name, None) for name in _ERROR_FIELDS}
         if details["holder"] is not None:  # it may be a job of the very batch that was undone
             details["holder"] = self._ours.get(str(details["holder"]), "undone")
         return details
@@ -616,46 +616,48 @@ class SideBySide(RuleBasedStateMachine):
     @rule(
         worker=workers,
         specified=st.lists(ends, max_size=2),
-        wants=wants,
+        claims=claims,
         room=st.sampled_from([0, 1, 2, 10]),
         # One for all claims of a call. A small one lets an engine end a claim early, each at its own place.
         max_payload=st.sampled_from([None, 2**70]),
         known=st.one_of(st.none(), st.lists(picks, max_size=2)),
-        said=st.lists(sayings, max_size=2),
+        reports=st.lists(sayings, max_size=2),
     )
     def exchange(
         self,
         worker: WorkerId,
         specified: list[Any],
-        wants: list[QueueClaim],
+        claims: list[QueueClaim],
         max_payload: int | None,
         room: int,
         known: list[int] | None,
-        said: list[Any],
+        reports: list[Any],
     ) -> None:
-        wants = [want._replace(max_payload=max_payload) for want in wants]
+        claims = [claim_request._replace(max_payload=max_payload) for claim_request in claims]
         leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
         knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
-        self._exchange(worker, self.endings(worker, specified), wants, room, knows, self.notes(worker, said))
+        self._exchange(
+            worker, self.endings(worker, specified), claims, room, knows, self.notes(worker, reports)
+        )
 
     @precondition(lambda self: bool(self.held))
-    @rule(said=st.lists(sayings, min_size=1, max_size=3))
-    def note(self, said: list[Any]) -> None:
+    @rule(reports=st.lists(sayings, min_size=1, max_size=3))
+    def note(self, reports: list[Any]) -> None:
         """Mostly the holder of the lease speaks, and sometimes another worker."""
-        notes = self.notes(WORKERS[0], said)
+        notes = self.notes(WORKERS[0], reports)
         holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
         self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
 
-    def notes(self, worker: WorkerId, said: list[Any]) -> list[ProgressUpdate]:
+    def notes(self, worker: WorkerId, reports: list[Any]) -> list[ProgressUpdate]:
         leases = self.leases_of(worker)
-        picked = [(leases[number % len(leases)], words) for number, words in said if leases]
+        picked = [(leases[number % len(leases)], words) for number, words in reports if leases]
         return [ProgressUpdate(lease=Lease(job.id, job.attempt), **words) for job, words in picked]
 
     def _exchange(
         self,
         worker: WorkerId,
         ended: list[Settlement],
-        wants: list[QueueClaim],
+        claims: list[QueueClaim],
         room: int,
         known: list[Lease] | None,
         notes: Sequence[ProgressUpdate] = (),
@@ -664,7 +666,7 @@ class SideBySide(RuleBasedStateMachine):
             lambda side: side.store.settle_and_claim(
                 worker,
                 side.settlements(ended),
-                wants,
+                claims,
                 room,
                 None if known is None else side.leases(known),
                 side.notes(notes),

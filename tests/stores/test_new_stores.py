@@ -18,10 +18,10 @@ def test_a_new_store_is_told_once_with_its_whole_address(
     monkeypatch.chdir(tmp_path)
     url = "sqlite:///jobs.db" if kind == "sqlite" else url_of(kind, tmp_path)
     engine = open_engine(url)
-    told = [f"created a new, empty store at {engine.location}"]
+    messages = [f"created a new, empty store at {engine.location}"]
 
     for _ in range(2):
         engine.store().close()
 
-    assert [record.getMessage() for record in caplog.records] == told
+    assert [record.getMessage() for record in caplog.records] == messages
     assert kind != "sqlite" or engine.location == str(tmp_path / "jobs.db")

@@ -38,7 +38,7 @@ def test_lists_are_packed_as_the_driver_packs_them(given: list[object], postgres
     kind = next((word for of, word in KINDS.items() if of in map(type, given)), "text[]")
     with raw() as connection:
         use_our_types(connection.adapters)
-        asked = f"select %b::{kind}".encode()
-        [(found,)] = connection.execute(asked, [given], binary=True).fetchall()
+        query = f"select %b::{kind}".encode()
+        [(found,)] = connection.execute(query, [given], binary=True).fetchall()
 
     assert found == given

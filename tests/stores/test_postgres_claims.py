@@ -68,7 +68,7 @@ def test_processes_that_claim_at_once_never_get_the_same_job(engine: PostgresEng
     with ExitStack() as stack:
         workers = [stack.enter_context(program(WORK, engine, f"w{number}")) for number in range(4)]
         for worker in workers:
-            worker.say("go")
+            worker.write_line("go")
         settled = Counter(line for worker in workers for line in iter(worker.hear, "end"))
 
     assert settled == Counter(ids)
@@ -80,7 +80,7 @@ def test_processes_that_do_everything_at_once_lose_nothing(engine: PostgresEngin
     with ExitStack() as stack:
         crowd = [stack.enter_context(program(BUSTLE, engine, f"w{number}")) for number in range(4)]
         for one in crowd:
-            one.say("go")
+            one.write_line("go")
         assert [one.hear(55) for one in crowd] == ["end"] * 4
 
     assert problems(engine) == ()

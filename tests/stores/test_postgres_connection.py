@@ -128,10 +128,10 @@ def test_a_server_that_is_read_only_is_one_to_come_back_to(
     store.close()
 
 
-def newcomers_are_read_only(said: str) -> bool:
+def newcomers_are_read_only(expected: str) -> bool:
     """A server reads its settings again when it comes to that."""
     with raw() as connection:
-        return connection.execute("show default_transaction_read_only").fetchone() == (said,)
+        return connection.execute("show default_transaction_read_only").fetchone() == (expected,)
 
 
 def test_a_lock_that_another_session_holds_is_not_waited_for_without_end(engine: PostgresEngine) -> None:
@@ -183,7 +183,7 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
 
 
 @pytest.mark.parametrize(
-    ("url", "kind", "said"),
+    ("url", "kind", "message"),
     [
         ("postgresql://unknown-user@127.0.0.1:{port}/postgres", StoreUnusable, "does not know this user"),
         ("postgresql://postgres@127.0.0.1:{port}/nowhere", StoreUnusable, "create it first"),
@@ -192,19 +192,19 @@ def test_transactions_in_each_others_way_are_made_again(engine: PostgresEngine) 
     ],
 )
 def test_an_address_that_leads_nowhere_says_so_without_its_password(
-    url: str, kind: type[StoreError], said: str
+    url: str, kind: type[StoreError], message: str
 ) -> None:
     port = server().url().rsplit(":", 1)[1].split("/")[0]
     engine = open_engine(url.format(port=port).replace("@", ":secret@"))
 
-    with pytest.raises(kind, match=said) as refused:
+    with pytest.raises(kind, match=message) as refused:
         engine.store()
 
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ("schema=1st", "schema must be"),
         ("schema=", "schema must be"),
@@ -214,8 +214,8 @@ def test_an_address_that_leads_nowhere_says_so_without_its_password(
         ("color=red", "invalid URI query parameter"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_before_anything_is_opened(options: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as refused:
+def test_options_that_make_no_sense_are_refused_before_anything_is_opened(options: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
         open_engine(f"postgresql://user:secret@host/jobs?{options}")
 
     assert "secret" not in str(refused.value)

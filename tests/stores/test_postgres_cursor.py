@@ -227,10 +227,10 @@ def test_a_job_that_came_while_its_queue_was_paused_is_seen_by_cursors_beyond_it
     assert (while_paused, claimed(store)) == ([], [urgent])
 
 
-def go_past(store: PostgresStore, want: QueueClaim | None = None) -> None:
+def go_past(store: PostgresStore, request: QueueClaim | None = None) -> None:
     """Claim some ordinary jobs of many, so that the cursor stands among them."""
     put(store, 10)
-    store.settle_and_claim(WORKER, claims=[want or QueueClaim(DEFAULT, 5)], room=5)
+    store.settle_and_claim(WORKER, claims=[request or QueueClaim(DEFAULT, 5)], room=5)
 
 
 def with_lock_held(engine: PostgresEngine, job_id: JobId, work: Any) -> None:

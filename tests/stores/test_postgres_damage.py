@@ -49,7 +49,7 @@ def put(store: PostgresStore, **changes: object) -> JobId:
 
 
 @pytest.mark.parametrize(
-    ("spoiled", "said"),
+    ("spoiled", "expected_problem"),
     [
         ("delete from {s}.ready", "waits nowhere"),
         ("insert into {s}.delayed select id, queue, run_at, seq, 'retrying' from {s}.jobs", "has two states"),
@@ -62,14 +62,14 @@ def put(store: PostgresStore, **changes: object) -> JobId:
     ],
 )
 def test_rows_that_do_not_agree_are_named(
-    store: PostgresStore, engine: PostgresEngine, spoiled: str, said: str
+    store: PostgresStore, engine: PostgresEngine, spoiled: str, expected_problem: str
 ) -> None:
     put(store, unique_key="k")
 
     with raw() as connection:
         connection.execute(spoiled.format(s=engine.address.schema))
 
-    assert [problem for problem in problems(engine) if said in problem]
+    assert [problem for problem in problems(engine) if expected_problem in problem]
 
 
 def test_options_that_cannot_be_read_are_shown_as_such_and_stop_no_worker(

@@ -276,7 +276,7 @@ def test_a_child_of_its_callers_transaction_hears_alone_of_a_parent_that_has_com
 ) -> None:
     """The other child has heard of it, and its edge looks the same as before."""
     mail = QueueName("mail")
-    parent, other, told = put(
+    parent, other, child = put(
         store, new_job(), new_job(queue=mail), new_job(depends_on=dependencies_of([1, 2]))
     )
     with raw() as caller:
@@ -285,15 +285,15 @@ def test_a_child_of_its_callers_transaction_hears_alone_of_a_parent_that_has_com
         store.settle_and_claim(WORKER, [complete(job) for job in claim(store)])
         caller.commit()
     late = JobId(receipt.id or "")
-    before = states(engine, told, late)
+    before = states(engine, child, late)
 
     store.promote()
 
     assert before == [JobState.BLOCKED, JobState.BLOCKED]
-    assert states(engine, told, late) == [JobState.BLOCKED, JobState.PENDING]
+    assert states(engine, child, late) == [JobState.BLOCKED, JobState.PENDING]
     [job] = claim(store, queue=mail)
     store.settle_and_claim(WORKER, [complete(job)])
-    assert (job.id, states(engine, told)) == (other, [JobState.PENDING])
+    assert (job.id, states(engine, child)) == (other, [JobState.PENDING])
 
 
 def test_a_child_of_its_callers_transaction_whose_parent_is_gone_meanwhile_is_cancelled(

@@ -99,8 +99,8 @@ def test_a_claim_that_holds_the_lock_of_fairness_keys_waits_for_no_row_of_a_job(
     jobs = f"{engine.address.schema}.jobs"
     with raw() as connection, connection.transaction():
         connection.execute(f"select 1 from {jobs} where id = %s for update", [receipt.id])
-        want = QueueClaim(DEFAULT, 1, lanes=frozenset(["task:other"]))
+        request = QueueClaim(DEFAULT, 1, lanes=frozenset(["task:other"]))
 
-        assert store.settle_and_claim(WORKER, claims=[want], room=1).jobs == ()
+        assert store.settle_and_claim(WORKER, claims=[request], room=1).jobs == ()
 
     assert problems(engine) == ()

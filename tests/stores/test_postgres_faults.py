@@ -126,7 +126,7 @@ def pending(engine: PostgresEngine) -> int:
 
 
 @contextmanager
-def said(engine: PostgresEngine, code: str) -> Iterator[None]:
+def inserts_fail(engine: PostgresEngine, code: str) -> Iterator[None]:
     """An insert of a job is told this instead."""
     schema = engine.address.schema
     with raw() as connection:
@@ -166,7 +166,7 @@ def test_what_a_server_says_is_an_error_of_ours_and_nothing_is_half_stored(
     store = engine.store()
     store.insert([new_job()])
 
-    with said(engine, code), pytest.raises(kind, match=words) as refused:
+    with inserts_fail(engine, code), pytest.raises(kind, match=words) as refused:
         store.insert([new_job(unique_key="a"), new_job()])
 
     assert isinstance(refused.value.__cause__, psycopg.Error)
@@ -335,7 +335,7 @@ def test_a_transaction_has_an_end_where_a_server_can_limit_it(
     connection = module.Connection(msgspec.structs.replace(engine.address, pooled=pooled))
     waiting = wait_for_the_end_of_the_session
     if connection.open().info.server_version < 170_000:
-        waiting = raise_what_newer_servers_say
+        waiting = raise_transaction_timeout
 
     with pytest.raises(StoreUnavailable):
         connection.write(waiting)
@@ -352,7 +352,7 @@ def wait_for_the_end_of_the_session(own: module.Raw) -> None:
     own.execute(b"select 1").fetchone()
 
 
-def raise_what_newer_servers_say(own: module.Raw) -> None:
+def raise_transaction_timeout(own: module.Raw) -> None:
     raise psycopg.errors.TransactionTimeout("terminating connection due to transaction timeout")
 
 

@@ -166,16 +166,16 @@ NARROW = {
 def written_rows(engine: PostgresEngine, ids: list[JobId | None]) -> list[Any]:
     """All that was written for these jobs, with their places among them instead of ids."""
     schema = engine.address.schema
-    with raw() as looking:
+    with raw() as observer:
         rows: list[Any] = [
-            looking.execute(
+            observer.execute(
                 f"select array_position(%(ids)s::text[], id), {columns} from {schema}.{table}"
                 " where id = any(%(ids)s) order by seq",
                 {"ids": ids},
             ).fetchall()
             for table, columns in NARROW.items()
         ]
-        edges = looking.execute(
+        edges = observer.execute(
             "select array_position(%(ids)s::text[], child_id), position,"
             " array_position(%(ids)s::text[], parent_id), on_failure, state"
             f" from {schema}.dependencies where child_id = any(%(ids)s) order by child_id, position",
@@ -218,9 +218,9 @@ def test_a_graph_for_a_queue_that_another_session_has_closed_leaves_nothing_behi
     with pytest.raises(QueueClosed):
         store.insert(GRAPH)
 
-    with raw() as looking:
+    with raw() as observer:
         for table in ("jobs", "ready", "blocked", "dependencies"):
-            rows = looking.execute(f"select 1 from {engine.address.schema}.{table}").fetchall()
+            rows = observer.execute(f"select 1 from {engine.address.schema}.{table}").fetchall()
             assert len(rows) == (table in {"jobs", "ready"})  # the one that was there before
     assert problems(engine) == ()
 
@@ -412,12 +412,12 @@ def test_an_insert_can_be_interrupted_and_the_handle_is_as_good_as_before(
     # Not to give up before it is interrupted, however busy the machine is.
     store._connection.open().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
-    with raw() as connection, raw() as looking:
+    with raw() as connection, raw() as observer:
         connection.execute("begin")
         connection.execute(f"lock table {engine.address.schema}.jobs in exclusive mode")
 
         def interrupt() -> None:
-            probe(lambda: waits_for_a_lock(looking), "the insert waits")
+            probe(lambda: waits_for_a_lock(observer), "the insert waits")
             os.kill(os.getpid(), signal.SIGINT)
 
         interrupted = in_thread(interrupt)
@@ -437,12 +437,12 @@ def test_an_insert_that_is_interrupted_before_a_caller_waits_for_it_does_not_hap
     # Not to give up before it is interrupted, however busy the machine is.
     store._connection.open().execute("set lock_timeout = '60s'")
     store.insert([new_job()])
-    with raw() as connection, raw() as looking:
+    with raw() as connection, raw() as observer:
         connection.execute("begin")
         connection.execute(f"lock table {engine.address.schema}.jobs in exclusive mode")
 
         def interrupted(*_: object) -> None:
-            probe(lambda: waits_for_a_lock(looking), "the insert waits")
+            probe(lambda: waits_for_a_lock(observer), "the insert waits")
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
@@ -456,8 +456,8 @@ def test_an_insert_that_is_interrupted_before_a_caller_waits_for_it_does_not_hap
     assert problems(engine) == ()
 
 
-def waits_for_a_lock(looking: psycopg.Connection[Any]) -> bool:
-    rows = looking.execute(
+def waits_for_a_lock(observer: psycopg.Connection[Any]) -> bool:
+    rows = observer.execute(
         "select 1 from pg_stat_activity where application_name like 'forebay%' and wait_event_type = 'Lock'"
     )
     return rows.fetchone() is not None

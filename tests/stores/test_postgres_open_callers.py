@@ -75,7 +75,7 @@ def ended(job: Job, *follow_ups: NewJob) -> Settlement:
     return decide(job, Completed(follow_ups=follow_ups), 0.0)
 
 
-def told(results: list[ActionResult]) -> list[tuple[bool, bool]]:
+def outcomes(results: list[ActionResult]) -> list[tuple[bool, bool]]:
     return [(result.applied, result.is_busy) for result in results]
 
 
@@ -301,9 +301,9 @@ def test_a_batch_of_operators_leaves_out_the_job_that_an_open_transaction_comple
             updated.check()
         caller.commit()
 
-    assert told(cancelled) == [(False, True), (True, False), (True, False)]
-    assert (told(forced), told([updated])) == ([(False, True)], [(False, True)])
-    assert told(deleted) == [(False, True), (True, False), (True, False)]
+    assert outcomes(cancelled) == [(False, True), (True, False), (True, False)]
+    assert (outcomes(forced), outcomes([updated])) == ([(False, True)], [(False, True)])
+    assert outcomes(deleted) == [(False, True), (True, False), (True, False)]
     assert look(reader, job.id).state == "completed"
 
 
@@ -326,7 +326,7 @@ def test_a_waiting_job_whose_row_another_transaction_holds_for_long_is_busy(
         results = store.cancel([held, free])
     again = store.cancel([held])
 
-    assert (told(results), told(again)) == ([(False, True), (True, False)], [(True, False)])
+    assert (outcomes(results), outcomes(again)) == ([(False, True), (True, False)], [(True, False)])
 
 
 def test_a_row_that_is_held_for_a_moment_is_tried_again(
@@ -344,7 +344,7 @@ def test_a_row_that_is_held_for_a_moment_is_tried_again(
         monkeypatch.setattr("forebay.stores.postgres.row_locks.sleep", let_go)
         results = store.cancel([job_id])
 
-    assert (told(results), len(pauses)) == ([(True, False)], 1)
+    assert (outcomes(results), len(pauses)) == ([(True, False)], 1)
 
 
 def test_a_job_whose_key_is_busy_is_neither_revived_nor_moved_and_the_others_are(
@@ -359,9 +359,9 @@ def test_a_job_whose_key_is_busy_is_neither_revived_nor_moved_and_the_others_are
         moved = store.update_job(moving, JobUpdate(queue=MAIL))
     again = store.revive([dead])
 
-    assert (told(revived), told([moved])) == ([(False, True), (True, False)], [(False, True)])
+    assert (outcomes(revived), outcomes([moved])) == ([(False, True), (True, False)], [(False, True)])
     assert "open transaction" in moved.reason
-    assert told(again) == [(True, False)]
+    assert outcomes(again) == [(True, False)]
 
 
 # Dependants

@@ -217,7 +217,7 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
 
     found = {
         (name, mode): trouble
-        for name in looked_at(schema)
+        for name in scanned_tables(schema)
         for mode in ("force_generic_plan", "force_custom_plan")
         if (trouble := trouble_with(connection, statements_for(schema)[name].decode(), name, mode))
     }
@@ -228,7 +228,7 @@ def test_no_statement_reads_more_than_it_must_whatever_the_planner_knows(knowled
         admin.execute(f"drop schema {schema} cascade")
 
 
-def looked_at(schema: str) -> list[str]:
+def scanned_tables(schema: str) -> list[str]:
     """The statements that read or change a hot table, but for those that go through all of it."""
     hot = re.compile(rf'"{schema}"\.({"|".join((*HOT, "live_jobs", "all_jobs"))})\b')
     statements = statements_for(schema)

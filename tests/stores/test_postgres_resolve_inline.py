@@ -297,7 +297,7 @@ def test_a_child_of_its_callers_transaction_hears_of_its_parent_when_a_sweeper_h
     """Another child has marked the parent, and is told at once."""
     [other] = put(store, new_job(queue=MAIL))
     [parent] = put(store, new_job())
-    [told] = put(store, new_job(depends_on=dependencies_of([parent, other])))
+    [child] = put(store, new_job(depends_on=dependencies_of([parent, other])))
     with raw() as caller, caller.transaction():
         [receipt] = engine.insert_tx(caller, [new_job(depends_on=dependencies_of([parent, other]))])
     late = JobId(receipt.id or "")
@@ -306,9 +306,9 @@ def test_a_child_of_its_callers_transaction_hears_of_its_parent_when_a_sweeper_h
     before = one(engine, "select array_agg(unmet order by seq) from {s}.blocked")
     store.promote()
 
-    assert (before, states(engine, told, late)) == ([1, 2], [BLOCKED] * 2)
+    assert (before, states(engine, child, late)) == ([1, 2], [BLOCKED] * 2)
     end(store, claim(store, queue=MAIL))
-    assert states(engine, told, late) == [PENDING] * 2
+    assert states(engine, child, late) == [PENDING] * 2
 
 
 def test_a_child_with_two_edges_to_one_parent_hears_of_both(
@@ -359,7 +359,7 @@ def test_joins_whose_parents_end_in_several_processes_while_they_are_inserted_ru
             joins.append(late)
         probe(lambda: set(states(engine, *joins)) == {COMPLETED}, "a join has not run")
         for worker in workers:
-            worker.say("stop")
+            worker.write_line("stop")
         ran = [job_id for worker in workers for job_id in worker.hear().split()]
 
     assert len(ran) == len(set(ran)) == 4 * JOINS

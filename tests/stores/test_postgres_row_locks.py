@@ -90,16 +90,16 @@ def test_what_is_named_twice_is_judged_twice(store: PostgresStore) -> None:
     revived = store.revive([two, two])
     deleted = store.delete([one, two, one, two])
 
-    def told(results: list[ActionResult]) -> list[tuple[bool, JobState | None]]:
+    def outcomes(results: list[ActionResult]) -> list[tuple[bool, JobState | None]]:
         return [(result.applied, result.state) for result in results]
 
-    assert told(cancelled) == [
+    assert outcomes(cancelled) == [
         (True, JobState.CANCELLED),
         (True, JobState.CANCELLED),
         (False, JobState.CANCELLED),
     ]
-    assert told(revived) == [(True, JobState.PENDING), (False, JobState.PENDING)]
-    assert told(deleted) == [(True, None), (True, None), (False, None), (False, None)]
+    assert outcomes(revived) == [(True, JobState.PENDING), (False, JobState.PENDING)]
+    assert outcomes(deleted) == [(True, None), (True, None), (False, None), (False, None)]
 
 
 @pytest.mark.shows("R-LEASE-04")

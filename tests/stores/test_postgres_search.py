@@ -51,7 +51,7 @@ analyze {s}.finished
 
 RARE: Final = {f"f{number}" for number in range(7, JOBS, 3_000)}
 LONG_AGO: Final = NEWEST - (JOBS - 5_000) * 1_000
-ASKED: Final[dict[str, tuple[dict[str, Any], set[str]]]] = {
+FILTERS: Final[dict[str, tuple[dict[str, Any], set[str]]]] = {
     "queue": ({"queues": (QueueName("rare"),)}, RARE),
     "task": ({"tasks": ("rare",)}, RARE),
     "task and queue": ({"tasks": ("rare",), "queues": (QueueName("default"),)}, set()),
@@ -109,13 +109,13 @@ def searched(history: Connection, query: JobQuery, after: int | None) -> tuple[P
 
 
 @pytest.mark.shows("R-NFR-14", "R-DASH-14")
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", FILTERS)
 def test_a_search_reads_few_jobs_of_a_long_history(
     history: Connection, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(search_module, "ROWS_PER_SCAN", LOOK)
     monkeypatch.setattr(search_module, "MAX_HASHED", 5 * LOOK)
-    conditions, right = ASKED[name]
+    conditions, right = FILTERS[name]
     query, found, after = JobQuery(**conditions), set[str](), None
 
     # Of what one in three has, two looks find enough for a page.

@@ -53,8 +53,8 @@ def put(store: PostgresStore, n: int = 1, **changes: Any) -> list[JobId]:
 
 def turn(store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any) -> SettleAndClaimResult:
     """Settle these jobs and claim the next."""
-    want = QueueClaim(DEFAULT, n)._replace(**changes)
-    return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [want], n)
+    request = QueueClaim(DEFAULT, n)._replace(**changes)
+    return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [request], n)
 
 
 def claimed_one(store: PostgresStore) -> list[Job]:
@@ -111,10 +111,10 @@ def test_several_queues_are_asked_one_after_the_other_for_the_room_that_is_left(
     for queue, n in zip(QUEUES, [2, 3, 1], strict=True):
         put(store, n, queue=queue)
     put(store, queue=QUEUES[2], delay_ms=5_000)
-    wants = [QueueClaim(queue, 9) for queue in QUEUES]
+    claims = [QueueClaim(queue, 9) for queue in QUEUES]
     monkeypatch.setattr(store, "_write", never)
 
-    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], wants, room)
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], claims, room)
 
     assert answer.settled == (jobs[0].id,)
     assert [job.queue for job in answer.jobs] == [
@@ -134,10 +134,10 @@ def test_a_queue_in_which_something_is_due_takes_the_slow_path_with_those_after_
     for queue in QUEUES:
         put(store, queue=queue)
     clock.advance(ms=1_000)
-    wants = [QueueClaim(queue, 9) for queue in QUEUES]
+    claims = [QueueClaim(queue, 9) for queue in QUEUES]
 
-    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], wants, room)
-    again = store.settle_and_claim(WORKER, [complete(job) for job in answer.jobs], wants, 9)
+    answer = store.settle_and_claim(WORKER, [complete(job) for job in jobs], claims, room)
+    again = store.settle_and_claim(WORKER, [complete(job) for job in answer.jobs], claims, 9)
 
     assert answer.settled == (jobs[0].id,)
     expected = [queue for queue in QUEUES for _ in range(1 + (queue == special))]

@@ -66,11 +66,11 @@ def heard(engine: PostgresEngine) -> Iterator[Callable[[], int]]:
     with raw() as connection:
         connection.execute(f'listen "{engine.address.channel}"')
 
-        def told() -> int:
+        def notifications() -> int:
             connection.execute("select 1")  # what was committed before has arrived with the answer
             return len(list(connection.notifies(timeout=0)))
 
-        yield told
+        yield notifications
 
 
 @pytest.fixture
@@ -214,24 +214,24 @@ def test_of_many_new_jobs_in_a_row_only_the_first_is_told(
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     monkeypatch.setattr(wakeups, "COVERED_SECONDS", 1_000)
     store = engine.store()
-    with heard(engine) as told:
+    with heard(engine) as notifications:
         for _ in range(20):
             store.insert([new_job()])
-        assert told() == 1
+        assert notifications() == 1
 
         store.save_queue(QueueName("default"), {"weight": 2})
         store.save_queue(QueueName("default"), {"weight": 3})
-        assert told() == 2  # what is not about new jobs is always told
+        assert notifications() == 2  # what is not about new jobs is always told
     store.close()
 
 
 def test_each_producer_tells(engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     stores = [engine.store() for _ in range(3)]
-    with heard(engine) as told:
+    with heard(engine) as notifications:
         for store in stores:
             store.insert([new_job()])
-        assert told() == 3
+        assert notifications() == 3
     for store in stores:
         store.close()
 
@@ -242,10 +242,10 @@ def test_a_commit_that_comes_when_no_reader_looks_any_more_is_told_after_all(
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     monkeypatch.setattr(wakeups, "COVERED_SECONDS", 0)
     store = engine.store()
-    with heard(engine) as told:
+    with heard(engine) as notifications:
         store.insert([new_job()])
         store.insert([new_job()])
-        assert told() == 2
+        assert notifications() == 2
     store.close()
 
 
@@ -259,13 +259,13 @@ def test_a_transaction_that_was_undone_has_told_nothing(
         # Refused at the very end, when the word was on its way.
         connection.execute(REFUSING.format(schema=engine.address.schema))
     other = engine.store()
-    with heard(engine) as told:
+    with heard(engine) as notifications:
         with pytest.raises(StoreError):
             other.insert([new_job()])
         with raw() as connection:
             connection.execute(f"drop trigger refuse on {engine.address.schema}.jobs")
         other.insert([new_job()])
-        assert told() == 1
+        assert notifications() == 1
     store.close()
     other.close()
 
@@ -276,11 +276,11 @@ def test_in_a_transaction_of_the_caller_it_is_always_told(
 ) -> None:
     monkeypatch.setattr(wakeups, "NOTIFY_INTERVAL_SECONDS", 1_000)
     engine.store().close()
-    with heard(engine) as told, psycopg.connect(server().url()) as connection:
+    with heard(engine) as notifications, psycopg.connect(server().url()) as connection:
         for _ in range(2):
             engine.insert_tx(connection, [new_job()])
             connection.commit()
-        assert told() == 2
+        assert notifications() == 2
 
 
 @pytest.mark.shows("R-STORE-30")

@@ -23,14 +23,14 @@ BOUND = 2.0  # seconds: what docs/guide/redis.md says that `everysec` can lose
 SLACK = 1.0  # of a machine that is busy
 
 
-Told = list[tuple[float, JobId]]  # what the server has acknowledged, and when
+Acknowledged = list[tuple[float, JobId]]  # what the server has acknowledged, and when
 
 
-def told_until_killed(store: Store, server: RedisServer) -> tuple[Told, Told]:
+def work_until_killed(store: Store, server: RedisServer) -> tuple[Acknowledged, Acknowledged]:
     """Enqueue and complete one job after the other for a while, then kill the server; what was accepted and
     what was settled."""
-    accepted: Told = []
-    settled: Told = []
+    accepted: Acknowledged = []
+    settled: Acknowledged = []
     until = time.monotonic() + 2 * BOUND
     while time.monotonic() < until:
         [receipt] = store.insert([new_job()])
@@ -47,7 +47,7 @@ def test_with_everysec_a_crash_takes_only_what_was_told_at_last() -> None:
     server = RedisServer(appendonly="yes", appendfsync="everysec")
     try:
         with closing(open_engine(server.url()).store()) as store:
-            accepted, settled = told_until_killed(store, server)
+            accepted, settled = work_until_killed(store, server)
         server.start()
 
         with closing(open_engine(server.url()).reader()) as reader:

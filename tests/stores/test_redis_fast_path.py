@@ -105,9 +105,9 @@ def test_a_large_settle_and_claim_is_answered_as_one(
 
 def test_a_large_claim_asks_each_queue_for_its_portion_only(store: Store) -> None:
     store.insert([new_job(queue="mail")] * MANY + [new_job(queue="reports")] * MANY)
-    wants = [QueueClaim(QueueName("mail"), MAX_PER_CALL + 10), QueueClaim(QueueName("reports"), MANY)]
+    claims = [QueueClaim(QueueName("mail"), MAX_PER_CALL + 10), QueueClaim(QueueName("reports"), MANY)]
 
-    jobs = store.settle_and_claim(WORKER, (), wants, 2 * MANY).jobs
+    jobs = store.settle_and_claim(WORKER, (), claims, 2 * MANY).jobs
 
     assert [job.queue for job in jobs] == ["mail"] * (MAX_PER_CALL + 10) + ["reports"] * MANY
 
@@ -178,8 +178,8 @@ def test_jobs_of_all_kinds_come_in_their_order(engine: Engine, store: Store, clo
         ]
     )
 
-    want = QueueClaim(DEFAULT, 20, lanes=frozenset(["task:t"]))
-    jobs = store.settle_and_claim(WORKER, (), [want], 20).jobs
+    request = QueueClaim(DEFAULT, 20, lanes=frozenset(["task:t"]))
+    jobs = store.settle_and_claim(WORKER, (), [request], 20).jobs
 
     new = [receipt.id for receipt in inserted]
     assert [job.id for job in jobs] == [back.id, again.id, *new[:4], *new[5:]]

@@ -216,8 +216,8 @@ def test_behind_plain_jobs_the_other_script_goes_on(
     rest = ids_of(store, 2)
     called.clear()
 
-    want = QueueClaim(DEFAULT, before + 2, lanes=frozenset(["task:t"]))
-    jobs = store.settle_and_claim(WORKER, (), [want], before + 2).jobs
+    request = QueueClaim(DEFAULT, before + 2, lanes=frozenset(["task:t"]))
+    jobs = store.settle_and_claim(WORKER, (), [request], before + 2).jobs
 
     assert called == ["settle_and_claim_fast", "settle_and_claim"]
     assert [job.id for job in jobs][:before] == plain

@@ -115,12 +115,12 @@ def test_another_server_is_asked_where_one_is_away(served: Served) -> None:
 
 def test_two_who_find_out_about_one_server_both_go_on_to_the_next() -> None:
     servers = ServiceClient(ServiceAddress(urls=("http://one", "http://two")))
-    asked = servers.chosen
+    chosen_before = servers.chosen
 
     for _ in range(2):
-        servers.fail_over(asked)
+        servers.fail_over(chosen_before)
 
-    assert servers.chosen == asked + 1
+    assert servers.chosen == chosen_before + 1
 
 
 def test_where_all_are_away_the_store_is_not_available() -> None:
@@ -406,8 +406,8 @@ def test_no_log_shows_the_key(guarded: tuple[str, str], caplog: pytest.LogCaptur
 
     secret = token.partition(".")[2]
     hello = WorkerReady(info=WorkerInfo(id=W1), url=address, is_shared=True, key=token)
-    said = [repr(app), app.engine.location, repr(app.engine), str(caught.value), caplog.text, repr(hello)]
-    assert not [text for text in said if secret in text]
+    texts = [repr(app), app.engine.location, repr(app.engine), str(caught.value), caplog.text, repr(hello)]
+    assert not [text for text in texts if secret in text]
     assert secret not in repr(ServiceAddress(urls=(address,), key=token))
 
 
@@ -441,7 +441,7 @@ def test_a_header_that_cannot_be_sent_is_not_shown(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("http://ann:secret@host", "give it a key"),
         ("http://", "address of a service"),
@@ -452,8 +452,8 @@ def test_a_header_that_cannot_be_sent_is_not_shown(served: Served) -> None:
         ("https://host#part", "address of a service"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused_without_its_secrets(url: str, says: str) -> None:
-    with pytest.raises(ConfigError, match=says) as caught:
+def test_an_address_that_cannot_be_is_refused_without_its_secrets(url: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
         open_engine(url)
 
     assert "secret" not in str(caught.value)

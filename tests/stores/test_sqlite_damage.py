@@ -352,14 +352,14 @@ def without_entry(path: Path, index: str, write: Callable[[], object]) -> None:
 
 @pytest.mark.shows("R-SWEEP-24", "R-SWEEP-23")
 @pytest.mark.parametrize(
-    ("index", "spec", "said"),
+    ("index", "spec", "problem"),
     [
         ("forebay_jobs_ready", {}, "is pending and in no order"),
         ("forebay_jobs_delayed", {"delay_ms": 3_600_000}, "waits for its time and is in no order"),
     ],
 )
 def test_a_job_that_its_order_lacks_is_found(
-    path: Path, clock: ManualClock, index: str, spec: dict[str, int], said: str
+    path: Path, clock: ManualClock, index: str, spec: dict[str, int], problem: str
 ) -> None:
     engine = SqliteEngine(str(path), clock=clock)
     store = engine.store()
@@ -372,7 +372,7 @@ def test_a_job_that_its_order_lacks_is_found(
     reader.close()
     store.close()
 
-    assert f"lost {said}" in found
+    assert f"lost {problem}" in found
     assert len(found) == 1
 
 

@@ -127,11 +127,11 @@ while True:
 @pytest.mark.shows("R-ENQ-17")
 def test_what_an_insert_has_answered_survives_the_death_of_its_writer(path: Path, durability: str) -> None:
     with program(INSERT_FOREVER, path, durability) as writer:
-        said = [writer.hear() for _ in range(20)]
-        said += writer.kill()
+        output = [writer.hear() for _ in range(20)]
+        output += writer.kill()
 
     # The last line may have been cut off by the kill.
-    ids = [JobId(word) for line in said for word in line.split() if len(word) == 26]
+    ids = [JobId(word) for line in output for word in line.split() if len(word) == 26]
     engine = SqliteEngine(str(path))
     reader = engine.reader()
     found = reader.jobs(ids)
@@ -165,10 +165,10 @@ def test_a_worker_killed_in_the_middle_leaves_no_job_half_settled(path: Path) ->
     store.insert([new_job()] * 5_000)
 
     with program(WORK_FOREVER, path) as worker:
-        said = [worker.hear() for _ in range(50)]
-        said += worker.kill()
+        output = [worker.hear() for _ in range(50)]
+        output += worker.kill()
 
-    settled = [JobId(word) for line in said for word in line.split()[1:] if len(word) == 26]
+    settled = [JobId(word) for line in output for word in line.split()[1:] if len(word) == 26]
     reader = engine.reader()
     done = [job is not None and job.result == b"1" for job in reader.jobs(settled)]
     counts = reader.counts()[DEFAULT_QUEUE]

@@ -179,9 +179,9 @@ def test_a_read_only_place_is_refused_with_the_way_out(
     before = path.read_bytes()
 
     with program(READ_ONLY, path, tmp_path / "warm.db") as unprivileged:
-        said = [unprivileged.hear(), unprivileged.hear()]
+        output = [unprivileged.hear(), unprivileged.hear()]
 
-    for line, what in zip(said, ("insert", "heartbeat"), strict=True):
+    for line, what in zip(output, ("insert", "heartbeat"), strict=True):
         assert line.startswith(f"{what} StoreUnusable {path} "), line
         assert "folder" in line
         assert "write" in line
@@ -193,9 +193,9 @@ def test_a_new_file_in_a_read_only_folder_is_refused(open_folder: Path, tmp_path
     path = open_folder / "new.db"
 
     with program(READ_ONLY, path, tmp_path / "warm.db") as unprivileged:
-        said = unprivileged.hear()
+        output = unprivileged.hear()
 
-    assert said.startswith(f"insert StoreUnusable {path} cannot be opened: look at its folder"), said
+    assert output.startswith(f"insert StoreUnusable {path} cannot be opened: look at its folder"), output
     assert list(open_folder.iterdir()) == []
 
 

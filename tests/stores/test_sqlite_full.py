@@ -157,14 +157,14 @@ def test_a_disk_that_is_really_full_loses_nothing(tmp_path: Path, way: str) -> N
     path = tmp_path / "jobs.db"
 
     with program(REALLY_FULL, path, way) as user:
-        said = [user.hear() for _ in range(9)]
+        output = [user.hear() for _ in range(9)]
 
-    assert said[0].startswith(f"StoreUnavailable {path} ")
-    assert "disk" in said[0]
-    assert said[1] == "pending=10 running=50"
-    assert said[2].startswith(f"StoreUnavailable {path} ")
-    assert "disk" in said[2]
-    assert said[3] == "pending=10 running=50"
-    assert said[4:6] == ["it worked", "pending=10 completed=50"]
-    assert said[6:8] == ["it worked", "pending=110 completed=50"]
-    assert said[8] == "problems ()"
+    assert output[0].startswith(f"StoreUnavailable {path} ")
+    assert "disk" in output[0]
+    assert output[1] == "pending=10 running=50"
+    assert output[2].startswith(f"StoreUnavailable {path} ")
+    assert "disk" in output[2]
+    assert output[3] == "pending=10 running=50"
+    assert output[4:6] == ["it worked", "pending=10 completed=50"]
+    assert output[6:8] == ["it worked", "pending=110 completed=50"]
+    assert output[8] == "problems ()"

@@ -202,8 +202,8 @@ def test_a_job_in_a_lane_is_not_claimed_and_not_shown(bench: Bench, capped: int)
         (capped,),
     )
 
-    want = QueueClaim(DEFAULT_QUEUE, 10, lanes=lanes_for_program(["t"], 1))
-    assert bench.store.settle_and_claim(WORKER, claims=[want], room=10).jobs == ()
+    request = QueueClaim(DEFAULT_QUEUE, 10, lanes=lanes_for_program(["t"], 1))
+    assert bench.store.settle_and_claim(WORKER, claims=[request], room=10).jobs == ()
 
 
 def test_a_live_job_is_not_removed_without_a_copy(bench: Bench) -> None:
@@ -264,9 +264,9 @@ def test_what_a_newer_program_asks_for_and_says_stops_no_worker(tmp_path: Path, 
     engine = SqliteEngine(str(path), clock=clock)
     store, reader = engine.store(), engine.reader()
     store.heartbeat(WorkerInfo(id=WORKER, slots=4))
-    [strange, known] = [*store.send_command(CommandKind.STOP), *store.send_command(CommandKind.PAUSE)]
+    [unknown, known] = [*store.send_command(CommandKind.STOP), *store.send_command(CommandKind.PAUSE)]
     with raw(path) as connection:
-        connection.execute("update forebay_worker_commands set kind = 'dance' where id = ?", (strange.id,))
+        connection.execute("update forebay_worker_commands set kind = 'dance' where id = ?", (unknown.id,))
         connection.execute(
             "update forebay_workers set state = 'dancing', details = json_set(details, '$.mood', 'good')"
         )
@@ -276,7 +276,7 @@ def test_what_a_newer_program_asks_for_and_says_stops_no_worker(tmp_path: Path, 
 
     assert (worker.state, worker.slots) == (WorkerState.IDLE, 4)
     assert [command.id for command in taken] == [known.id]
-    assert reader.commands([strange.id]) == [None]
+    assert reader.commands([unknown.id]) == [None]
     assert store.take_commands([WORKER]) == []
     store.close()
     reader.close()
@@ -291,11 +291,11 @@ def test_the_notes_of_a_job_that_is_forgotten_take_no_room(
     store.save_queue(DEFAULT_QUEUE, {"keep_finished_ms": 1_000})
     store.insert([new_job()] * 2)
     job, other = claim(store, 2)
-    said = [
+    updates = [
         ProgressUpdate(lease=Lease(one.id, 1), steps=(StepResult(name="s", result=b"1"),))
         for one in (job, other)
     ]
-    store.settle_and_claim(WORKER, [complete(job)], updates=said)
+    store.settle_and_claim(WORKER, [complete(job)], updates=updates)
     clock.advance(ms=1_000)
 
     if forgets == "prune":

@@ -101,7 +101,7 @@ def test_the_leases_of_a_living_worker_are_left_alone(
     with program(WORK, path, "w1") as worker:
         start(worker)
         swept = store.sweep(SWEEPER, only_dead=only_dead)
-        worker.say("settle")
+        worker.write_line("settle")
         settled = worker.hear()
 
     assert swept == []
@@ -114,7 +114,7 @@ def test_of_two_workers_only_the_dead_ones_leases_go(path: Path, store: SqliteSt
         start(living)
         dead.kill()
         swept = store.sweep(SWEEPER)
-        living.say("settle")
+        living.write_line("settle")
         settled = living.hear()
         reader = SqliteEngine(str(path)).reader()
         events = [event for _, event in reader.audit() if event.kind is EventKind.SWEPT]
@@ -131,7 +131,7 @@ def test_a_worker_that_stands_still_is_not_taken_for_dead(path: Path, store: Sql
         start(worker).send(signal.SIGSTOP)
         swept = store.sweep(SWEEPER)
         worker.send(signal.SIGCONT)
-        worker.say("settle")
+        worker.write_line("settle")
         settled = worker.hear()
 
     assert swept == []
@@ -149,7 +149,7 @@ def test_a_worker_that_stood_still_for_longer_than_its_lease_is_refused(
         start(worker).send(signal.SIGSTOP)
         swept = other.sweep(SWEEPER)
         worker.send(signal.SIGCONT)
-        worker.say("settle")
+        worker.write_line("settle")
         settled = worker.hear()
     other.settle_and_claim(SWEEPER, [decide(job, Lost("silent"), 0.0) for job in swept])
     other.close()
@@ -186,7 +186,7 @@ def test_a_worker_that_never_said_it_lives_is_not_known_to_be_dead(path: Path, s
 
 def test_a_child_that_lives_on_keeps_the_lock(path: Path, store: SqliteStore) -> None:
     with program(WORK, path, "w1") as worker:
-        start(worker).say("fork")
+        start(worker).write_line("fork")
         assert worker.hear() == "forked"
         worker.send(signal.SIGKILL)
         assert worker.wait() == -signal.SIGKILL
@@ -317,7 +317,7 @@ def test_the_lock_of_a_living_process_does_not_save_a_worker_that_is_named_as_de
         start(worker)
 
         swept = store.sweep(SWEEPER, only_dead=True, dead=[WORKER])
-        worker.say("settle")
+        worker.write_line("settle")
 
         assert len(swept) == 2
         assert worker.hear() == "settled 0 refused 2"

@@ -53,12 +53,12 @@ def opened(path: Path, lock_timeout_ms: int = 30_000) -> Iterator[SqliteStore]:
 
 
 def lock(other: Program) -> None:
-    other.say("lock")
+    other.write_line("lock")
     assert other.hear() == "locked"
 
 
 def free(other: Program) -> None:
-    other.say()
+    other.write_line()
     assert other.hear() == "free"
 
 
@@ -259,13 +259,13 @@ def test_progress_is_seen_soon_by_a_reader_that_has_just_looked(path: Path) -> N
 def test_looking_for_commands_does_not_wait_for_the_write_lock(path: Path) -> None:
     with opened(path, lock_timeout_ms=0) as store, program(HOLD, path) as holder:
         store.heartbeat(WorkerInfo(id=WORKER))
-        holder.say("lock")
+        holder.write_line("lock")
         assert holder.hear() == "locked"
 
         # It would raise: no process waits for the lock here.
         assert store.take_commands([WORKER]) == []
 
-        holder.say("free")
+        holder.write_line("free")
         assert holder.hear() == "free"
         [sent] = store.send_command(CommandKind.STOP)
         assert [command.id for command in store.take_commands([WORKER])] == [sent.id]
@@ -275,11 +275,11 @@ def test_a_command_that_cannot_be_taken_now_is_taken_later(path: Path) -> None:
     with opened(path, lock_timeout_ms=0) as store, program(HOLD, path) as holder:
         store.heartbeat(WorkerInfo(id=WORKER))
         [sent] = store.send_command(CommandKind.STOP)
-        holder.say("lock")
+        holder.write_line("lock")
         assert holder.hear() == "locked"
         with pytest.raises(StoreUnavailable):
             store.take_commands([WORKER])
-        holder.say("free")
+        holder.write_line("free")
         assert holder.hear() == "free"
 
         assert [command.id for command in store.take_commands([WORKER])] == [sent.id]

@@ -105,14 +105,14 @@ def test_a_child_forked_while_the_file_was_open_is_refused_and_harms_no_other_pr
     engine: SqliteEngine, store: SqliteStore
 ) -> None:
     def attempts() -> list[str]:
-        said = []
+        output = []
         for attempt in (engine.store, lambda: store.insert([new_job()])):
             try:
                 attempt()
-                said.append("went through")
+                output.append("went through")
             except StoreUnusable as exc:
-                said.append(str(exc))
-        return said
+                output.append(str(exc))
+        return output
 
     answers = in_a_forked_child(attempts)
 
@@ -151,6 +151,6 @@ def in_a_forked_child(work: Callable[[], list[str]]) -> list[str]:
             os._exit(0)
     os.close(there)
     with os.fdopen(here) as answers:
-        said = answers.read().split("\n")
+        output = answers.read().split("\n")
     os.waitpid(child, 0)
-    return said
+    return output

@@ -69,7 +69,7 @@ def test_several_programs_that_open_a_new_file_at_once_make_one_schema(tmp_path:
         assert [one.hear() for one in programs] == ["ready"] * 4
         for path in paths:
             for one in programs:
-                one.say(str(path))
+                one.write_line(str(path))
             assert [one.hear() for one in programs] == ["done"] * 4
 
     for path in paths:

@@ -83,7 +83,7 @@ while hear() == "insert":
 def test_an_insert_of_another_process_notifies_long_before_the_poll(path: Path) -> None:
     with listening(path) as notified, program(INSERT, path) as other:
         for _ in range(3):
-            other.say("insert")
+            other.write_line("insert")
             other.hear()
             assert notified.wait()
 

@@ -27,6 +27,6 @@ def test_the_files_of_the_page_are_tests_of_which_one_fails_as_it_says(tmp_path:
     assert failed == [
         f"test_receipts.py::test_a_card_is_charged_once[ran-{one}]" for one in ("memory", "sqlite")
     ]
-    [said] = blocks(PAGE, "")
-    for words in re.split(r"for job \w+ ", said.strip()):
+    [output] = blocks(PAGE, "")
+    for words in re.split(r"for job \w+ ", output.strip()):
         assert words in answer.stdout

@@ -80,10 +80,10 @@ def test_a_card_is_charged_once(forebay_trial, forebay_crash_step, monkeypatch):
 
     assert outcomes(answer) == {"failed": 1, "passed": 3}
     assert "FAILED test_shop.py::test_a_card_is_charged_once[ran]" in answer.stdout
-    [said] = re.findall(r"^E +AssertionError: (.*)", answer.stdout, flags=re.MULTILINE)
-    assert said.startswith('charge("ada\'s") has happened 2 times')
-    assert "of task jobs.buy, in attempts 1, 2" in said
-    assert "a worker has crashed after the step 'ran' of attempt 1" in said
+    [message] = re.findall(r"^E +AssertionError: (.*)", answer.stdout, flags=re.MULTILINE)
+    assert message.startswith('charge("ada\'s") has happened 2 times')
+    assert "of task jobs.buy, in attempts 1, 2" in message
+    assert "a worker has crashed after the step 'ran' of attempt 1" in message
 
 
 def test_the_same_task_with_a_step_and_a_key_passes_at_every_step(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Calls of tasks that are made on the spot."""
+"""Calls of tasks without a worker."""
 
 from __future__ import annotations
 

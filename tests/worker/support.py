@@ -39,19 +39,19 @@ def eventually(look: Callable[[], T], seconds: float = DEADLINE) -> T:
 @contextmanager
 def waiting_in_c() -> Iterator[tuple[Callable[[], object], Callable[[], object]]]:
     """A wait in C, where no interrupt is heard, and what ends it."""
-    heard, said = os.pipe()
+    read_end, write_end = os.pipe()
 
     def wait() -> None:
-        os.read(heard, 1)
-        os.close(heard)
+        os.read(read_end, 1)
+        os.close(read_end)
 
-    end = partial(os.write, said, b".")
+    end = partial(os.write, write_end, b".")
     try:
         yield wait, end
     finally:
         with suppress(BrokenPipeError):  # it has ended, and nothing waits any more
             end()
-        os.close(said)
+        os.close(write_end)
 
 
 @contextmanager

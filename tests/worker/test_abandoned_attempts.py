@@ -111,7 +111,7 @@ def test_the_code_of_an_abandoned_attempt_can_say_and_store_nothing_more(rig: Ri
     one.context.progress(1, 2, "half")
     overrun(rig, coordinator)
     one.context.mark_renewed(rig.clock.now_ms())  # the answer to a renewal that was under way
-    asked = len(watched.calls)
+    calls_before = len(watched.calls)
 
     one.context.progress(2, 2, "whole")
     one.context.log("still here")
@@ -122,7 +122,7 @@ def test_the_code_of_an_abandoned_attempt_can_say_and_store_nothing_more(rig: Ri
     coordinator.tick()
 
     assert one.context.is_lease_lost
-    assert len(watched.calls) <= asked + 1  # the look for cancels
+    assert len(watched.calls) <= calls_before + 1  # the look for cancels
     progress = rig.reader.progress(job).progress
     assert progress is not None
     assert progress.message == "half"
@@ -134,8 +134,8 @@ def test_hooks_and_observers_hear_of_the_timeout_once(rig: Rig) -> None:
     class Observer:
         def on_claimed(self, jobs: Sequence[Job]) -> None: ...
 
-        def on_settled(self, told: Sequence[SettledAttempt]) -> None:
-            ends.extend(told)
+        def on_settled(self, attempts: Sequence[SettledAttempt]) -> None:
+            ends.extend(attempts)
 
         def on_lease_lost(self, jobs: Sequence[Job]) -> None: ...
 

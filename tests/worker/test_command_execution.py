@@ -67,7 +67,7 @@ def working(app: Forebay, **options: Any) -> Iterator[Worker]:
             worker.stop(0)
 
 
-def told(app: Forebay, worker: Worker, kind: CommandKind, queue: str | None = None) -> str:
+def answer_text(app: Forebay, worker: Worker, kind: CommandKind, queue: str | None = None) -> str:
     """Ask through the store; the worker's answer."""
     store = app.engine.store()
     try:
@@ -214,15 +214,17 @@ def test_a_queue_that_is_not_the_workers_own_cannot_be_paused(app: Forebay) -> N
 def test_a_worker_is_paused_and_resumed_through_the_store(app: Forebay, holding: Holding) -> None:
     holding.go_on.set()
     with working(app) as worker:
-        assert told(app, worker, CommandKind.PAUSE) == "paused all queues; 0 running jobs go on"
+        assert answer_text(app, worker, CommandKind.PAUSE) == "paused all queues; 0 running jobs go on"
         eventually(lambda: shown(app, worker) == "paused")
         job = holding.task.enqueue(1)
 
-        assert told(app, worker, CommandKind.RESUME) == "resumed all queues"
+        assert answer_text(app, worker, CommandKind.RESUME) == "resumed all queues"
         assert job.result(DEADLINE) == 1
 
-        assert told(app, worker, CommandKind.PAUSE, DEFAULT_QUEUE).startswith(f"paused {DEFAULT_QUEUE};")
-        refused = told(app, worker, CommandKind.PAUSE, "mail")
+        assert answer_text(app, worker, CommandKind.PAUSE, DEFAULT_QUEUE).startswith(
+            f"paused {DEFAULT_QUEUE};"
+        )
+        refused = answer_text(app, worker, CommandKind.PAUSE, "mail")
     assert refused == f"refused: this worker does not serve queue mail, but {DEFAULT_QUEUE}"
 
 
@@ -232,7 +234,7 @@ def test_a_worker_is_stopped_through_the_store_and_lets_its_job_end(app: Forebay
         jobs = app.enqueue_many([holding.task.job(number) for number in (1, 2)])
         eventually(lambda: len(holding.started) == 1)
 
-        answer = told(app, worker, CommandKind.STOP)
+        answer = answer_text(app, worker, CommandKind.STOP)
         eventually(lambda: shown(app, worker) == "stopping")
         holding.go_on.set()
         eventually(lambda: worker.is_over)
@@ -247,9 +249,9 @@ def test_a_drain_has_no_limit_and_a_stop_after_it_has(app: Forebay, holding: Hol
         holding.task.enqueue(1)
         holding.runs(1)
 
-        answer = told(app, worker, CommandKind.DRAIN)
+        answer = answer_text(app, worker, CommandKind.DRAIN)
         unlimited = worker._drain_until
-        told(app, worker, CommandKind.STOP)
+        answer_text(app, worker, CommandKind.STOP)
         limited = worker._drain_until
         holding.go_on.set()
 
@@ -270,7 +272,9 @@ def test_a_halt_interrupts_what_runs_and_hands_it_back(app: Forebay) -> None:
     with working(app) as worker:
         job = spin.enqueue()
         assert began.wait(DEADLINE)
-        assert told(app, worker, CommandKind.HALT) == "halting; what runs is interrupted and handed back"
+        assert (
+            answer_text(app, worker, CommandKind.HALT) == "halting; what runs is interrupted and handed back"
+        )
         eventually(lambda: worker.is_over)
 
     record = job.refresh()
@@ -287,7 +291,7 @@ def test_the_stacks_name_threads_and_the_jobs_they_run(app: Forebay, holding: Ho
     with working(app) as worker:
         job, coroutine = holding.task.enqueue(1), wait.enqueue()
         eventually(lambda: worker.status().info.running and len(worker.status().info.running) == 2)
-        text = told(app, worker, CommandKind.STACKS)
+        text = answer_text(app, worker, CommandKind.STACKS)
         holding.go_on.set()
 
     assert f"runs hold, job {job.id}, attempt 1" in text
@@ -300,7 +304,7 @@ def test_the_stacks_name_threads_and_the_jobs_they_run(app: Forebay, holding: Ho
 
 def test_a_command_leaves_an_event_that_says_who_asked(app: Forebay) -> None:
     with working(app) as worker:
-        told(app, worker, CommandKind.STACKS)
+        answer_text(app, worker, CommandKind.STACKS)
 
     [event] = [
         event
@@ -399,29 +403,29 @@ def test_a_worker_runs_what_is_registered_until_it_is_stopped_in_order_or_at_onc
 
 @pytest.mark.shows("R-WORK-03")
 def test_each_state_is_published(app: Forebay, holding: Holding) -> None:
-    said: list[WorkerInfo] = []
+    infos: list[WorkerInfo] = []
 
     def hear(name: str, args: tuple[Any, ...]) -> None:
         if name == "heartbeat":
-            said.append(args[0])
+            infos.append(args[0])
 
     worker = Worker(WatchedEngine(app.engine, hear).contract, app.registry)
     worker.start()
     try:
-        eventually(lambda: said[-1].state is WorkerState.IDLE)
+        eventually(lambda: infos[-1].state is WorkerState.IDLE)
         holding.task.enqueue(1)
         holding.runs(1)
         worker._renewal.request_heartbeat()
-        eventually(lambda: said[-1].state is WorkerState.WORKING)
+        eventually(lambda: infos[-1].state is WorkerState.WORKING)
         worker.pause()
-        eventually(lambda: said[-1].state is WorkerState.PAUSED)
+        eventually(lambda: infos[-1].state is WorkerState.PAUSED)
         worker.request_stop()
-        eventually(lambda: said[-1].state is WorkerState.STOPPING)
+        eventually(lambda: infos[-1].state is WorkerState.STOPPING)
     finally:
         holding.go_on.set()
         worker.stop()
 
-    assert said[0].state is WorkerState.STARTING
+    assert infos[0].state is WorkerState.STARTING
     assert worker.status().info.state is WorkerState.STOPPED
     assert listed(app, worker) is None
 
@@ -530,8 +534,8 @@ def test_a_loop_that_hangs_is_seen_said_and_shown(
     monkeypatch.setattr("forebay.worker.coordinator_watchdog.SILENT_SECONDS", 0.05)
     monkeypatch.setattr("forebay.worker.coordinator_watchdog.HOPELESS_SECONDS", 0.1)
     reached, go_on = Event(), Event()
-    told_of: list[str] = []
-    app.on_error(lambda job, error: told_of.append(error.type))
+    error_types: list[str] = []
+    app.on_error(lambda job, error: error_types.append(error.type))
 
     def hang(name: str, args: tuple[Any, ...]) -> None:
         if name == "settle_and_claim":
@@ -545,10 +549,10 @@ def test_a_loop_that_hangs_is_seen_said_and_shown(
             assert reached.wait(DEADLINE)
             eventually(lambda: shown(app, worker) == "unresponsive")
             eventually(lambda: "the worker's loop has not moved for" in caplog.text)
-            eventually(lambda: told_of == ["WorkerStuck"])
+            eventually(lambda: error_types == ["WorkerStuck"])
             assert worker.is_hopeless
             assert not worker.status().is_healthy
-            assert "forebay-coordinator" in told(app, worker, CommandKind.STACKS)
+            assert "forebay-coordinator" in answer_text(app, worker, CommandKind.STACKS)
             monkeypatch.undo()
             go_on.set()
             eventually(lambda: worker.status().is_healthy)

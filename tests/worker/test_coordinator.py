@@ -285,7 +285,7 @@ def test_maintenance_tasks_are_done_at_the_start_and_then_each_second(rig: Rig) 
     assert runs == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
-class Looking(Counting):
+class CountingReader(Counting):
     """A maintenance task that notes when it was done, and how many jobs had been started by then."""
 
     def __init__(self, rig: Rig) -> None:
@@ -300,7 +300,7 @@ class Looking(Counting):
 
 def test_maintenance_tasks_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> None:
     rig.insert()
-    task = Looking(rig)
+    task = CountingReader(rig)
     coordinator = rig.coordinator(tasks=[task])
 
     pause = coordinator.tick()
@@ -313,7 +313,7 @@ def test_maintenance_tasks_wait_for_a_turn_without_jobs_to_start(rig: Rig) -> No
 
 def test_a_worker_that_always_has_jobs_to_start_does_its_maintenance_tasks_a_little_late(rig: Rig) -> None:
     rig.insert(20)
-    task = Looking(rig)
+    task = CountingReader(rig)
     coordinator = rig.coordinator(tasks=[task])
     began = rig.clock.monotonic()
 
@@ -327,7 +327,7 @@ def test_a_worker_that_always_has_jobs_to_start_does_its_maintenance_tasks_a_lit
 
 
 def test_no_job_starts_before_the_maintenance_tasks_of_its_turn_are_done(rig: Rig) -> None:
-    task = Looking(rig)
+    task = CountingReader(rig)
     coordinator = rig.coordinator(tasks=[task])
     rig.insert()
     rig.clock.advance(seconds=0.25)  # so that they do not wait any longer
@@ -430,9 +430,9 @@ def test_a_coordinator_that_does_not_claim_settles_and_claims_nothing(rig: Rig) 
 
 
 def test_wants_name_the_room_there_is(rig: Rig) -> None:
-    asked: list[object] = []
-    watched = Watched(rig.store, lambda name, args: asked.append(args[2:4]))
+    requested: list[object] = []
+    watched = Watched(rig.store, lambda name, args: requested.append(args[2:4]))
 
     rig.coordinator(threads=3, store=watched.contract).tick()
 
-    assert asked == [([QueueClaim(QueueName("default"), 3)], 3)]
+    assert requested == [([QueueClaim(QueueName("default"), 3)], 3)]

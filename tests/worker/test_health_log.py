@@ -17,7 +17,7 @@ INFO = WorkerInfo(
 )
 
 
-class Asked:
+class CountingStore:
     """A store that takes its time."""
 
     def __init__(self, clock: ManualClock, depths: dict[QueueName, int] | None) -> None:
@@ -35,8 +35,8 @@ class Asked:
 def test_once_a_minute_a_worker_says_how_it_is(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.INFO, "forebay.worker")
-    asked = Asked(clock, {QueueName("mail"): 4})
-    health = HealthLog(clock, lambda: INFO, asked.depths)
+    store = CountingStore(clock, {QueueName("mail"): 4})
+    health = HealthLog(clock, lambda: INFO, store.depths)
 
     health.log_if_due()
     clock.advance(seconds=60)
@@ -54,7 +54,7 @@ def test_once_a_minute_a_worker_says_how_it_is(caplog: pytest.LogCaptureFixture)
 def test_a_store_that_does_not_answer_is_said_too(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.INFO, "forebay.worker")
-    health = HealthLog(clock, lambda: INFO, Asked(clock, None).depths)
+    health = HealthLog(clock, lambda: INFO, CountingStore(clock, None).depths)
     clock.advance(seconds=61)
 
     health.log_if_due()
@@ -81,13 +81,13 @@ def test_whatever_a_store_does_the_worker_goes_on(caplog: pytest.LogCaptureFixtu
 def test_the_store_is_not_asked_when_no_observer_listens(caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     caplog.set_level(logging.WARNING, "forebay.worker")
-    asked = Asked(clock, None)
-    health = HealthLog(clock, lambda: INFO, asked.depths)
+    store = CountingStore(clock, None)
+    health = HealthLog(clock, lambda: INFO, store.depths)
     clock.advance(seconds=61)
 
     health.log_if_due()
 
-    assert asked.times == 0
+    assert store.times == 0
 
 
 @pytest.mark.shows("R-WORK-47")

@@ -19,26 +19,26 @@ from tests.worker.support import DEADLINE, eventually, no_thread_stays
 
 pytestmark = pytest.mark.engine("sqlite")  # supervisors and workers are the same on every engine
 
-Told = list[tuple[Job | None, AttemptError]]
+Heard = list[tuple[Job | None, AttemptError]]
 
 
 def test_hooks_run_around_all_jobs_of_a_worker(app: Forebay) -> None:
-    said: list[str] = []
-    task = app.task(name="t")(lambda: said.append("job"))
+    order: list[str] = []
+    task = app.task(name="t")(lambda: order.append("job"))
     handle = task.enqueue()
 
     @app.on_start
     def up() -> None:
-        said.append(f"up while the job is {handle.refresh().state}")
+        order.append(f"up while the job is {handle.refresh().state}")
 
     @app.on_stop
     def down() -> None:
-        said.append(f"down when the job is {handle.refresh().state}")
+        order.append(f"down when the job is {handle.refresh().state}")
 
     with app.run_worker(threads=1):
         handle.wait(timeout=DEADLINE)
 
-    assert said == ["up while the job is pending", "job", "down when the job is completed"]
+    assert order == ["up while the job is pending", "job", "down when the job is completed"]
 
 
 def test_coroutine_hooks_run_on_the_event_loop_of_the_tasks(app: Forebay) -> None:
@@ -85,14 +85,14 @@ def test_a_coroutine_that_blocks_the_event_loop_does_not_hold_up_the_stop(
 
 
 def test_each_worker_of_a_program_calls_the_hooks(app: Forebay) -> None:
-    said: list[str] = []
-    app.on_start(lambda: said.append("up"))
-    app.on_stop(lambda: said.append("down"))
+    order: list[str] = []
+    app.on_start(lambda: order.append("up"))
+    app.on_stop(lambda: order.append("down"))
 
     with app.run_worker(threads=1), app.run_worker(threads=1):
-        assert said == ["up", "up"]
+        assert order == ["up", "up"]
 
-    assert said == ["up", "up", "down", "down"]
+    assert order == ["up", "up", "down", "down"]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -120,9 +120,9 @@ def test_a_start_hook_that_fails_keeps_the_worker_from_starting(app: Forebay, is
 def test_stop_hooks_run_when_the_worker_cannot_start_after_the_start_hooks(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
-    app.on_start(lambda: said.append("up"))
-    app.on_stop(lambda: said.append("down"))
+    order: list[str] = []
+    app.on_start(lambda: order.append("up"))
+    app.on_stop(lambda: order.append("down"))
     worker = Worker(app.engine, app.registry)
 
     def fail(_: object) -> None:
@@ -132,28 +132,28 @@ def test_stop_hooks_run_when_the_worker_cannot_start_after_the_start_hooks(
     with no_thread_stays(), pytest.raises(OSError, match="no more threads"):
         worker.start()
 
-    assert said == ["up", "down"]
+    assert order == ["up", "down"]
 
 
 def test_the_error_of_a_stop_hook_comes_out_of_the_stop(app: Forebay) -> None:
-    said: list[str] = []
+    order: list[str] = []
 
     def fail() -> None:
         raise OSError("cannot flush")
 
-    app.on_stop(lambda: said.append("the other one"))
+    app.on_stop(lambda: order.append("the other one"))
     app.on_stop(fail)
     handle = app.task(name="t")(lambda: None).enqueue()
 
     with no_thread_stays(), pytest.raises(OSError, match="cannot flush"), app.run_worker(threads=1):
         handle.wait(timeout=DEADLINE)
 
-    assert said == ["the other one"]
+    assert order == ["the other one"]
 
 
 @pytest.mark.shows("R-WORK-13")
 def test_a_listener_hears_of_jobs_that_are_dead_for_good(app: Forebay) -> None:
-    heard: Told = []
+    heard: Heard = []
     app.on_error(lambda job, error: heard.append((job, error)))
 
     @app.task(name="fail", retry_policy=RetryPolicy(max_retries=1, base_ms=1, floor_ms=1))
@@ -170,8 +170,8 @@ def test_a_listener_hears_of_jobs_that_are_dead_for_good(app: Forebay) -> None:
             task.enqueue().wait(timeout=DEADLINE)
         eventually(lambda: len(heard) == 2)
 
-    told = [(job and (job.task, job.state, job.failures, job.reason), error.type) for job, error in heard]
-    assert told == [
+    reports = [(job and (job.task, job.state, job.failures, job.reason), error.type) for job, error in heard]
+    assert reports == [
         (("fail", "dead", 2, "KeyError: 2"), "KeyError"),
         (("refuse", "dead", 1, "Discard: never"), "Discard"),
     ]
@@ -179,7 +179,7 @@ def test_a_listener_hears_of_jobs_that_are_dead_for_good(app: Forebay) -> None:
 
 @pytest.mark.shows("R-WORK-13")
 def test_a_listener_hears_of_a_job_that_is_dead_because_its_end_could_not_be_stored(app: Forebay) -> None:
-    heard: Told = []
+    heard: Heard = []
     app.on_error(lambda job, error: heard.append((job, error)))
 
     @app.task(name="hand on", retries=0)
@@ -201,7 +201,7 @@ def test_a_listener_hears_of_jobs_that_the_sweep_gives_up(
 ) -> None:
     # It would hold back for ten seconds, as after every start.
     monkeypatch.setattr("forebay.maintenance.lease_sweeper.Sweeper.on_connected", lambda _: None)
-    heard: Told = []
+    heard: Heard = []
     app.on_error(lambda job, error: heard.append((job, error)))
     handle = app.task(name="t", max_crashes=0)(lambda: None).using(lease=1).enqueue()
     consumer = app.consumer()
@@ -225,7 +225,7 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
         if name == "settle_and_claim" and errors and (error := errors.pop(0)) is not None:
             raise error
 
-    heard: Told = []
+    heard: Heard = []
     coordinator = rig.coordinator(threads=1, store=Watched(rig.store, trouble).contract)
     coordinator.hooks.on_error.append(lambda job, error: heard.append((job, error)))
     for _ in range(4):
@@ -241,16 +241,16 @@ def test_a_listener_hears_of_errors_of_the_loop_once_for_an_outage(rig: Rig) -> 
 
 
 def test_a_listener_that_fails_does_not_stop_the_worker(app: Forebay) -> None:
-    is_told = Event()
+    is_reported = Event()
 
     @app.on_error
     def fail(job: Job | None, error: AttemptError) -> None:
-        is_told.set()
+        is_reported.set()
         raise OSError("the pager is out of order")
 
     bad = app.task(name="bad", retries=0)(lambda: 1 / 0)
     good = app.task(name="good")(lambda: 7)
     with app.run_worker(threads=1):
         bad.enqueue().wait(timeout=DEADLINE)
-        assert is_told.wait(DEADLINE)
+        assert is_reported.wait(DEADLINE)
         assert good.enqueue().result(timeout=DEADLINE) == 7

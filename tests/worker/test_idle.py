@@ -92,31 +92,31 @@ def test_a_job_delayed_by_five_seconds_is_run_after_five_seconds_and_not_before(
 # ------------------------------------------------------------------ maintenance tasks
 
 
-class Asked:
+class CountingStore:
     """Counts for which maintenance tasks the store was asked."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
-        self.asked[name] += 1
+        self.requests[name] += 1
         return self._store.acquire_maintenance(name, every_ms)
 
 
 def test_the_store_is_asked_for_a_maintenance_task_no_more_often_than_it_can_be_due(rig: Rig) -> None:
     often, seldom = CountedTask("sweep", every_ms=1_000), CountedTask("prune", every_ms=10_000)
-    store = Asked(rig.store)
+    store = CountingStore(rig.store)
     coordinator = rig.coordinator(tasks=[often, seldom], store=store)
 
     for _ in range(200):
         coordinator.tick()
         rig.clock.advance(ms=100)
 
-    assert store.asked == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
+    assert store.requests == {"sweep": often.runs, "prune": seldom.runs}  # never in vain
     assert (often.runs, seldom.runs) == (20, 2)
 
 

@@ -28,7 +28,7 @@ class Kept:
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.slots = Slots(4)
-        self.told: list[PendingCancel] = []
+        self.cancels: list[PendingCancel] = []
         self.trouble: Callable[[], None] | None = None
         self.engine = WatchedEngine(engine, self._trouble)
         self.clock = clock
@@ -37,7 +37,7 @@ class Kept:
             worker=WorkerInfo(id=WORKER),
             slots=self.slots,
             clock=clock,
-            on_cancels=self.told.extend,
+            on_cancels=self.cancels.extend,
         )
 
     def _trouble(self, name: str, args: tuple[Any, ...]) -> None:
@@ -158,7 +158,7 @@ def test_requests_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock
 
     kept.renewal.renew_due()
 
-    assert kept.told == [PendingCancel(one.job.id, "no need")]
+    assert kept.cancels == [PendingCancel(one.job.id, "no need")]
 
 
 def test_nothing_is_asked_of_the_store_when_no_lease_is_due(

@@ -198,7 +198,7 @@ def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
         # From here on it is the worker's own watcher that looks.
         clock.advance(seconds=0.1)
         eventually(lambda: kept.renewal.renewals.failures == 1)
-        told = one.context.is_lease_in_doubt
+        was_in_doubt = one.context.is_lease_in_doubt
         assert (kept.renewal.renewals.hangs_for or 0.0) >= HANGS_SECONDS
         clock.advance(seconds=HANGS_SECONDS)
         eventually(lambda: kept.renewal.renewals.failures == 2)
@@ -206,7 +206,7 @@ def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
 
     after = kept.renewal.renewals
     assert (early, after.failures, after.hangs_for) == (0, 0, None)
-    assert told
+    assert was_in_doubt
     assert not one.context.is_lease_in_doubt
     assert not one.context.is_lease_lost
 
@@ -245,7 +245,7 @@ def test_a_call_that_hangs_and_then_fails_is_not_counted_once_more(
 
 @pytest.mark.shows("R-LEASE-39", "R-LEASE-44", "R-LEASE-29")
 def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Forebay) -> None:
-    told, go_on = Event(), Event()
+    was_in_doubt, go_on = Event(), Event()
     is_away = Event()
 
     def trouble(name: str, args: object) -> None:
@@ -255,7 +255,7 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
     @app.task(name="work", lease=3.0)
     def work() -> list[bool]:
         eventually(lambda: current_job().is_lease_in_doubt)
-        told.set()
+        was_in_doubt.set()
         assert go_on.wait(DEADLINE)
         eventually(lambda: not current_job().is_lease_in_doubt)
         return [current_job().is_lease_in_doubt, current_job().is_lease_lost]
@@ -266,7 +266,7 @@ def test_the_state_of_a_worker_shows_its_failures_and_its_jobs_go_on(app: Foreba
         try:
             is_away.set()
             job = work.enqueue()
-            assert told.wait(DEADLINE)
+            assert was_in_doubt.wait(DEADLINE)
             eventually(lambda: worker.renewals.failures >= 2)
             is_away.clear()
             go_on.set()

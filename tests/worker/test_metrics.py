@@ -92,18 +92,18 @@ def test_while_jobs_run_no_figure_stays_the_same_for_more_than_thirty_seconds(ri
         rig.finish_all()
         coordinator.tick()
         rig.clock.advance(ms=1_000)
-        seen.append(told(rig))
+        seen.append(measured(rig))
 
-    for figure, values in zip(TOLD, zip(*seen, strict=True), strict=True):
+    for figure, values in zip(MEASURED, zip(*seen, strict=True), strict=True):
         stays = [len(list(group)) for _, group in groupby(values)]
         assert len(stays) > 5, figure
         assert max(stays) <= 30, figure
 
 
-TOLD = ("completed lately", "run time", "enqueued lately", "over time", "ever completed", "ever enqueued")
+MEASURED = ("completed lately", "run time", "enqueued lately", "over time", "ever completed", "ever enqueued")
 
 
-def told(rig: Rig) -> tuple[object, ...]:
+def measured(rig: Rig) -> tuple[object, ...]:
     """What the service, Prometheus and the dashboard show."""
     [now] = queue_stats(rig.reader, [DEFAULT_QUEUE], HOUR)
     steps = steps_between(rig.clock.now_ms() - HOUR, rig.clock.now_ms(), TEN_SECONDS)

@@ -139,10 +139,10 @@ def test_what_another_worker_has_taken_over_is_not_counted(rig: Rig) -> None:
 
 
 def test_attempts_that_are_lost_are_counted_by_who_takes_their_jobs_over(rig: Rig) -> None:
-    def tell(ends: Sequence[SettledAttempt]) -> None:
+    def record_ends(ends: Sequence[SettledAttempt]) -> None:
         coordinator.on_swept(ends)
 
-    sweeping = Sweeper(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, on_settled=tell)
+    sweeping = Sweeper(sweeper=SWEEPER, clock=rig.clock, roll=lambda: 0.5, on_settled=record_ends)
     coordinator = rig.coordinator(threads=1, tasks=[sweeping])
     rig.insert(1)
     rig.store.settle_and_claim(OTHER_WORKER, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)

@@ -61,13 +61,13 @@ def test_a_worker_goes_on_while_one_settlement_waits_for_a_key(
 ) -> None:
     has_ended = Event()
 
-    @app.task(name="leads")
-    def leads() -> None:
+    @app.task(name="follow_up_unique")
+    def follow_up_unique() -> None:
         current_job().follow_up(work.using(unique_key="daily").job())
         has_ended.set()
 
     with app.run_worker(threads=2):
-        culprit = leads.enqueue()
+        culprit = follow_up_unique.enqueue()
         assert has_ended.wait(PATIENCE)
         innocents = [work.enqueue() for _ in range(20)]
         for one in innocents:
@@ -84,15 +84,15 @@ def test_a_worker_goes_on_when_more_settlements_wait_for_a_key_than_it_has_threa
 ) -> None:
     have_ended = Barrier(3)
 
-    @app.task(name="leads")
-    def leads() -> None:
+    @app.task(name="follow_up_unique")
+    def follow_up_unique() -> None:
         current_job().follow_up(work.using(unique_key="daily").job())
         have_ended.wait(PATIENCE)
 
     with app.run_worker(threads=2):
-        culprits = [leads.enqueue() for _ in range(2)]
+        culprits = [follow_up_unique.enqueue() for _ in range(2)]
         have_ended.wait(PATIENCE)
-        more = [leads.enqueue() for _ in range(2)]
+        more = [follow_up_unique.enqueue() for _ in range(2)]
         have_ended.wait(PATIENCE)
         for one in [work.enqueue() for _ in range(20)]:
             one.wait(PATIENCE)
@@ -108,13 +108,13 @@ def test_a_worker_stops_while_a_settlement_waits_and_the_job_is_not_lost(
 ) -> None:
     has_ended = Event()
 
-    @app.task(name="leads")
-    def leads() -> None:
+    @app.task(name="follow_up_unique")
+    def follow_up_unique() -> None:
         current_job().follow_up(work.using(unique_key="daily").job())
         has_ended.set()
 
     with app.run_worker(threads=1):
-        culprit = leads.enqueue()
+        culprit = follow_up_unique.enqueue()
         assert has_ended.wait(PATIENCE)
         work.enqueue().wait(PATIENCE)
         stopping = in_thread(caller.commit)

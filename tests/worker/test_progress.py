@@ -228,16 +228,16 @@ class Unanswered:
     """A progress sink that never answers."""
 
     def __init__(self) -> None:
-        self.is_asked = Event()
+        self.is_requested = Event()
 
     def add(self, context: JobContext, what: Progress | LogLine) -> None:
         pass
 
     def save_step(
-        self, context: JobContext, step: StepResult, tell: Callable[[], object] | None = None
+        self, context: JobContext, step: StepResult, on_saved: Callable[[], object] | None = None
     ) -> PendingStep:
-        self.is_asked.set()
-        return PendingStep(tell)
+        self.is_requested.set()
+        return PendingStep(on_saved)
 
     def steps(self, context: JobContext) -> dict[str, bytes]:
         return {}
@@ -269,7 +269,7 @@ def test_a_job_that_waits_for_its_step_can_be_stopped(
         if isinstance(reason, JobInterrupted):
             stopped.context.mark_cancelled(str(reason))
         executor.submit(stopped)
-        assert unanswered.is_asked.wait(DEADLINE)
+        assert unanswered.is_requested.wait(DEADLINE)
         executor.interrupt(stopped, reason)
 
         assert isinstance(inbox.of(stopped), outcome)

@@ -25,7 +25,7 @@ def begun(rig: Rig) -> Assignment:
     return one
 
 
-def said(rig: Rig, job_id: JobId) -> tuple[float | None, list[str], list[str]]:
+def stored_progress(rig: Rig, job_id: JobId) -> tuple[float | None, list[str], list[str]]:
     """What the store has: progress, lines and steps."""
     notes = rig.reader.progress(job_id)
     done = None if notes.progress is None else notes.progress.done
@@ -47,7 +47,7 @@ def test_what_a_job_says_is_kept_while_it_runs(rig: Rig) -> None:
     context.log("hello", "DEBUG")
     coordinator.tick()
 
-    assert said(rig, job_id) == (1, ["hello"], [])
+    assert stored_progress(rig, job_id) == (1, ["hello"], [])
     assert rig.job(job_id).state == "running"
 
 
@@ -63,11 +63,11 @@ def test_progress_is_merged_and_written_once_a_second(rig: Rig) -> None:
         context.progress(done)
         context.log(f"at {done}")
         coordinator.tick()
-    early = said(rig, job_id)
+    early = stored_progress(rig, job_id)
     rig.clock.advance(seconds=1)
     coordinator.tick()
 
-    assert [early, said(rig, job_id)] == [(1, [], []), (4, ["at 2", "at 3", "at 4"], [])]
+    assert [early, stored_progress(rig, job_id)] == [(1, [], []), (4, ["at 2", "at 3", "at 4"], [])]
 
 
 def test_the_coordinator_sleeps_no_longer_than_until_there_is_something_to_write(rig: Rig) -> None:
@@ -111,7 +111,7 @@ def test_the_last_words_go_with_the_settlement(rig: Rig) -> None:
     rig.threads.finish(one, Failed(AttemptError(type="Oops")))
     coordinator.tick()
 
-    assert said(rig, job_id) == (2, ["good bye"], [])
+    assert stored_progress(rig, job_id) == (2, ["good bye"], [])
     assert rig.job(job_id).state == "retrying"
 
 
@@ -131,7 +131,7 @@ def test_who_talks_on_when_its_attempt_is_over_costs_one_look(rig: Rig) -> None:
         coordinator.tick()
 
     assert store.calls.count("settle_and_claim") == written + 1
-    assert said(rig, job_id) == (None, [], [])
+    assert stored_progress(rig, job_id) == (None, [], [])
 
 
 @pytest.mark.parametrize("is_stored", [False, True], ids=["call lost", "answer lost"])
@@ -157,7 +157,7 @@ def test_an_outage_loses_no_word_and_keeps_each_once(rig: Rig, is_stored: bool) 
     is_away[0] = False
     coordinator.tick()
 
-    done, lines, _ = said(rig, job_id)
+    done, lines, _ = stored_progress(rig, job_id)
     assert done == MAX_LINES + 49
     assert lines == [str(number) for number in range(50, MAX_LINES + 50)]
     assert rig.job(job_id).state == "completed"
@@ -177,7 +177,7 @@ def test_a_step_is_written_at_once_and_answered_when_it_is(rig: Rig) -> None:
     coordinator.tick()
 
     assert (before, pending.wait(0), pending.refusal) == (False, True, None)
-    assert said(rig, job_id) == (1, [], ["a"])
+    assert stored_progress(rig, job_id) == (1, [], ["a"])
 
 
 def test_a_step_waits_through_an_outage(rig: Rig) -> None:
@@ -204,7 +204,7 @@ def test_a_step_waits_through_an_outage(rig: Rig) -> None:
         answers.append(pending.wait(0))
 
     assert (answers, pending.refusal) == ([False, False, True], None)
-    assert said(rig, job_id) == (None, [], ["a"])
+    assert stored_progress(rig, job_id) == (None, [], ["a"])
 
 
 def test_words_of_a_lost_attempt_are_refused_and_it_hears_of_it(rig: Rig) -> None:
@@ -223,7 +223,7 @@ def test_words_of_a_lost_attempt_are_refused_and_it_hears_of_it(rig: Rig) -> Non
     assert pending.wait(0)
     assert pending.refusal is not None
     assert context.is_lease_lost
-    assert said(rig, job_id) == (None, [], [])
+    assert stored_progress(rig, job_id) == (None, [], [])
 
 
 def test_a_step_after_the_end_of_its_attempt_is_refused(rig: Rig) -> None:
@@ -255,7 +255,7 @@ def test_a_progress_update_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -
     rig.threads.finish(one, Interrupted())
     coordinator.tick()
 
-    assert said(rig, job_id)[1] == ["stopped in order"]
+    assert stored_progress(rig, job_id)[1] == ["stopped in order"]
 
 
 class Alone:
@@ -424,7 +424,7 @@ def test_what_meets_a_lock_waits_without_an_answer_and_is_kept_once_when_the_loc
         True,
         None,
     )
-    assert said(rig, job_id) == (None, ["hello"], ["a"])
+    assert stored_progress(rig, job_id) == (None, ["hello"], ["a"])
 
 
 def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> None:
@@ -457,9 +457,9 @@ def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> N
     one.context.log("good bye")
     rig.threads.finish(one)
     coordinator.tick()
-    asked = len(held.calls)
+    calls_before = len(held.calls)
     coordinator.tick()  # they wait for their settlement: no other settle-and-claim fails because of them
-    calls = len(held.calls) - asked
+    calls = len(held.calls) - calls_before
     before = rig.job(job_id).state
     held.leases = set()
     rig.clock.advance(seconds=10)
@@ -467,4 +467,4 @@ def test_last_words_that_meet_a_lock_are_kept_with_the_settlement(rig: Rig) -> N
 
     assert (before, calls) == ("running", 1)
     assert rig.job(job_id).state == "completed"
-    assert said(rig, job_id) == (None, ["good bye"], [])
+    assert stored_progress(rig, job_id) == (None, ["good bye"], [])

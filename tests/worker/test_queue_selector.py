@@ -61,8 +61,8 @@ def held(
     return found
 
 
-def names(wants: Sequence[QueueClaim]) -> list[str]:
-    return [want.queue for want in wants]
+def names(claims: Sequence[QueueClaim]) -> list[str]:
+    return [claim.queue for claim in claims]
 
 
 @pytest.mark.shows("R-LEASE-11")
@@ -70,9 +70,9 @@ def test_as_many_jobs_are_asked_for_as_slots_are_free(clock: ManualClock) -> Non
     slots = Slots(threads=4)
     slots.add(held(3))
 
-    wants, room = asking(slots, clock, mail=CALLS).next_claims([])
+    claims, room = asking(slots, clock, mail=CALLS).next_claims([])
 
-    assert (wants, room) == ([QueueClaim(QueueName("mail"), 1, lanes=LANES)], 1)
+    assert (claims, room) == ([QueueClaim(QueueName("mail"), 1, lanes=LANES)], 1)
 
 
 def test_what_is_about_to_end_counts_as_free(clock: ManualClock) -> None:
@@ -128,9 +128,9 @@ def test_full_threads_do_not_hold_up_coroutines(clock: ManualClock) -> None:
     slots = Slots(threads=4, coroutines=100)
     slots.add(held(4))
 
-    wants, room = asking(slots, clock, mail=CALLS, web=COROUTINES).next_claims([])
+    claims, room = asking(slots, clock, mail=CALLS, web=COROUTINES).next_claims([])
 
-    assert (names(wants), room) == (["web"], 100)
+    assert (names(claims), room) == (["web"], 100)
 
 
 def test_a_queue_of_both_sorts_is_asked_for_no_more_than_either_could_take(clock: ManualClock) -> None:
@@ -215,11 +215,11 @@ def test_the_lane_that_has_had_the_fewest_jobs_is_asked_first(clock: ManualClock
 
 
 def test_a_worker_says_which_lanes_it_may_serve(clock: ManualClock) -> None:
-    wants, _ = asking(
+    claims, _ = asking(
         Slots(2), clock, a=frozenset([ExecutorKind.CALLS]), b=frozenset([ExecutorKind.CALLS])
     ).next_claims(())
 
-    assert [want.lanes for want in wants] == [LANES, LANES]
+    assert [claim.lanes for claim in claims] == [LANES, LANES]
 
 
 # ------------------------------------------------------------------ weights, strictness and pauses
@@ -292,7 +292,7 @@ def test_a_queue_that_runs_dry_leaves_its_room_to_the_others_at_once(clock: Manu
 
 
 def portions(ask: QueueSelector) -> dict[str, int]:
-    return {want.queue: want.limit for want in ask.next_claims([])[0]}
+    return {claim.queue: claim.limit for claim in ask.next_claims([])[0]}
 
 
 def jobs_of(**counts: int) -> list[Job]:
@@ -307,10 +307,10 @@ def test_long_runs_keep_to_the_weights_whatever_the_room(clock: ManualClock) -> 
     for _ in range(500):
         busy = held(dice.randrange(100))
         slots.add(busy)
-        wants, room = ask.next_claims([])
+        claims, room = ask.next_claims([])
         jobs: list[Job] = []
-        for want in wants:
-            jobs += [a_job(queue=want.queue)] * min(want.limit, room - len(jobs))
+        for claim in claims:
+            jobs += [a_job(queue=claim.queue)] * min(claim.limit, room - len(jobs))
         ask.record_claimed(jobs)
         had.update(job.queue for job in jobs)
         for one in busy:

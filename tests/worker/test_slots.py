@@ -56,9 +56,9 @@ def test_a_long_lease_is_renewed_as_often_as_one_of_thirty_seconds() -> None:
 def test_a_job_is_not_started_with_less_than_a_third_of_its_lease_left() -> None:
     job = a_job(started_at=NOW, lease_expires_at=NOW + 30_000)
 
-    asked_long_ago = Assignment(job, claimed_at=100.0, leased_at=90.0)
+    claimed_long_ago = Assignment(job, claimed_at=100.0, leased_at=90.0)
 
-    assert asked_long_ago.start_by == pytest.approx(110.0)
+    assert claimed_long_ago.start_by == pytest.approx(110.0)
 
 
 def test_blocking_tasks_and_coroutines_have_slots_of_their_own() -> None:
@@ -129,13 +129,13 @@ def test_one_side_alone_tells_the_outcome_and_one_alone_has_the_place() -> None:
     threads, rounds = 8, 500
     assignments = [an_assignment() for _ in range(rounds)]
     barrier = Barrier(threads)
-    told: list[list[bool]] = [[] for _ in range(threads)]
+    results: list[list[bool]] = [[] for _ in range(threads)]
     placed: list[list[bool]] = [[] for _ in range(threads)]
 
     def race(number: int) -> None:
         barrier.wait(DEADLINE)
         for one in assignments:
-            told[number].append(one.conclude() if number else one.give_up(TimeoutError()))
+            results[number].append(one.conclude() if number else one.give_up(TimeoutError()))
 
     def place(number: int) -> None:
         barrier.wait(DEADLINE)
@@ -148,5 +148,5 @@ def test_one_side_alone_tells_the_outcome_and_one_alone_has_the_place() -> None:
         for worker in workers:
             worker.join(DEADLINE)
 
-    assert [sum(each) for each in zip(*told, strict=True)] == [1] * rounds
+    assert [sum(each) for each in zip(*results, strict=True)] == [1] * rounds
     assert [sum(each) for each in zip(*placed, strict=True)] == [1] * rounds

@@ -137,19 +137,19 @@ def test_a_coroutine_can_come_to_an_end_when_it_is_overdue(app: Forebay) -> None
 
 
 def test_a_job_that_does_not_heed_its_soft_limit_is_stopped_by_the_hard_one(app: Forebay) -> None:
-    told = Event()
+    is_reported = Event()
 
     @app.task(name="deaf", soft_timeout=0.05, timeout=2, retries=0)
     def deaf() -> None:
         while True:
             if current_job().is_past_soft_timeout:
-                told.set()
+                is_reported.set()
             sleep(0.005)
 
     with app.run_worker(threads=1):
         job = deaf.enqueue().wait(DEADLINE)
 
-    assert told.is_set()
+    assert is_reported.is_set()
     assert (job.state, job.reason) == (JobState.DEAD, "Timeout: ran longer than 2 s")
 
 

@@ -24,8 +24,8 @@ from tests.worker.support import DEADLINE, eventually, no_thread_stays
 def hanging(app: Forebay) -> Iterator[Callable[[], object]]:
     """A task that waits in C, as for a socket without a time limit; all that do so go on when this is called,
     and at the end."""
-    heard, said = os.pipe()
-    ends = [said]
+    read_end, write_end = os.pipe()
+    ends = [write_end]
 
     def end() -> None:
         while ends:
@@ -33,7 +33,7 @@ def hanging(app: Forebay) -> Iterator[Callable[[], object]]:
 
     @app.task(name="hang", timeout=0.2, retries=0)
     def hang() -> str:
-        os.read(heard, 1)
+        os.read(read_end, 1)
         return "late"
 
     @app.task(name="note")
@@ -45,7 +45,7 @@ def hanging(app: Forebay) -> Iterator[Callable[[], object]]:
             yield end
         finally:
             end()
-    os.close(heard)
+    os.close(read_end)
 
 
 def abandoned(app: Forebay) -> list[int]:
@@ -126,16 +126,16 @@ def wait_for(descriptor: int) -> None:
 
 
 def test_the_facade_of_a_queue_in_a_file_keeps_time_limits_too(tmp_path: Path) -> None:
-    heard, said = os.pipe()
+    read_end, write_end = os.pipe()
     queue = TaskQueue(str(tmp_path / "queue.db"), num_workers=1)
     try:
-        job = queue.submit(wait_for, heard, timeout_seconds=1)
+        job = queue.submit(wait_for, read_end, timeout_seconds=1)
         after = queue.submit(abs, -1)
 
         assert queue.get_result(after, timeout=DEADLINE) == 1
         assert "ran longer than 1 s" in (queue.get_status(job).error_message or "")
     finally:
-        os.close(said)
+        os.close(write_end)
         queue.shutdown()
 
 

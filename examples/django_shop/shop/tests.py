@@ -94,19 +94,19 @@ class Tasks(TransactionTestCase):
         self.assertEqual(job.run_at, int(later.timestamp() * 1000))
 
     def test_signals_are_sent(self) -> None:
-        said: list[tuple[str, Any]] = []
+        messages: list[tuple[str, Any]] = []
         for name in ("task_enqueued", "task_started", "task_finished"):
             signal = getattr(signals, name)
 
             def listen(name: str = name, *, task_result: Any, **_: Any) -> None:
-                said.append((task_result.id, (name, task_result.status)))
+                messages.append((task_result.id, (name, task_result.status)))
 
             signal.connect(listen, weak=False)
             self.addCleanup(signal.disconnect, listen)
         counted = count.enqueue([1])
         self.run_all(counted.id)
         self.assertEqual(
-            [what for job_id, what in said if job_id == counted.id],
+            [what for job_id, what in messages if job_id == counted.id],
             [
                 ("task_enqueued", Status.READY),
                 ("task_started", Status.RUNNING),
@@ -115,10 +115,10 @@ class Tasks(TransactionTestCase):
         )
 
     def test_who_listens_and_fails_makes_nothing_run_again(self) -> None:
-        said: list[Any] = []
+        messages: list[Any] = []
 
         def fail(*, task_result: Any, **_: Any) -> None:
-            said.append((task_result.id, task_result.status))
+            messages.append((task_result.id, task_result.status))
             raise RuntimeError("cannot listen")
 
         for name in ("task_enqueued", "task_started", "task_finished"):
@@ -128,22 +128,22 @@ class Tasks(TransactionTestCase):
         with self.assertLogs("forebay.integrations.django.backend", "ERROR"):
             counted = count.enqueue([1])
             self.run_all(counted.id)
-        ours = [status for job_id, status in said if job_id == counted.id]
+        ours = [status for job_id, status in messages if job_id == counted.id]
         self.assertEqual(ours, [Status.READY, Status.RUNNING, Status.SUCCESSFUL])
         counted.refresh()
         self.assertEqual((counted.return_value, counted.attempts), (1, 1))
 
     def test_a_job_that_dies_is_told_with_its_error(self) -> None:
-        said: list[Any] = []
+        messages: list[Any] = []
 
         def listen(*, task_result: Any, **_: Any) -> None:
-            said.append((task_result.id, task_result.status, task_result.errors))
+            messages.append((task_result.id, task_result.status, task_result.errors))
 
         signals.task_finished.connect(listen)
         self.addCleanup(signals.task_finished.disconnect, listen)
         label = print_label.enqueue(-1)
         self.run_all(label.id)
-        [(status, errors)] = [(status, errors) for job_id, status, errors in said if job_id == label.id]
+        [(status, errors)] = [(status, errors) for job_id, status, errors in messages if job_id == label.id]
         self.assertEqual((status, errors[-1].exception_class), (Status.FAILED, NoPaper))
 
     def test_the_log_line_of_a_job_that_dies_has_its_error(self) -> None:

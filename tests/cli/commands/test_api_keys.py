@@ -29,8 +29,8 @@ def test_a_key_is_created_shown_rotated_and_revoked(store: Store, reader: Reader
     assert [one["state"] for one in shown] == ["active", "active"]
     assert answer("keys", "revoke", "deploy", "--yes")["state"] == "revoked"
     assert answer("keys", "show", "deploy")["state"] == "revoked"
-    said = [event.detail for _, event in reader.audit()]
-    assert said == ["revoked deploy", "rotated deploy", "created deploy"]
+    details = [event.detail for _, event in reader.audit()]
+    assert details == ["revoked deploy", "rotated deploy", "created deploy"]
 
 
 def test_a_key_is_created_with_a_quota(store: Store) -> None:
@@ -57,8 +57,8 @@ def test_a_key_is_created_with_a_quota(store: Store) -> None:
 
 
 def test_people_see_the_token_once(store: Store) -> None:
-    told = call("keys", "create", "deploy", "--allow", "admin").stdout
-    token = told.splitlines()[-1]
+    output = call("keys", "create", "deploy", "--allow", "admin").stdout
+    token = output.splitlines()[-1]
     secret = parse_token(token)[1]
 
     later = [call("keys", *words).stdout for words in (("list",), ("show", "deploy"))]

@@ -53,10 +53,10 @@ def test_a_gradual_revive_is_started_for_a_group_and_controlled(store: Store, re
 def test_people_read_how_far_a_gradual_revive_is(store: Store, reader: Reader) -> None:
     make(store, JobState.DEAD)
 
-    said = call("gradual-revives", "start", "--queue", "default", "--yes").stdout
-    name = said.split()[2]
+    output = call("gradual-revives", "start", "--queue", "default", "--yes").stdout
+    name = output.split()[2]
 
-    assert f"see `forebay gradual-revives show {name}`" in said
+    assert f"see `forebay gradual-revives show {name}`" in output
     assert "not ended yet" in call("gradual-revives", "show", name).stdout
     assert name in call("gradual-revives", "list").stdout
     for verb, past in (("pause", "paused"), ("resume", "resumed"), ("stop", "stopped")):

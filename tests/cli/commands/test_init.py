@@ -33,8 +33,8 @@ SEND = ("enqueue", "tasks.send_mail", "ada@example.com", "subject=Hi")
 
 
 def json_of(folder: Path, *words: str) -> dict[str, str]:
-    told: dict[str, str] = program_answer(folder, *words)
-    return told
+    result: dict[str, str] = program_answer(folder, *words)
+    return result
 
 
 @pytest.mark.parametrize("engine", SHARED)
@@ -146,16 +146,16 @@ def test_nothing_is_asked_of_who_has_said_yes(folder: Path) -> None:
 def test_the_present_folder_needs_no_name_and_may_have_other_files(folder: Path) -> None:
     (folder / "LICENSE").write_text("")
 
-    told = answer("init")
+    result = answer("init")
 
-    assert told["next"] == [
+    assert result["next"] == [
         "pip install '/path/to/forebay[cli,reload,server]'",
         "pip install -r requirements.txt",
         "forebay dev",
         "forebay enqueue tasks.send_mail ada@example.com subject=Hi",
         "pytest",
     ]
-    assert sorted(path.name for path in folder.iterdir()) == sorted(["LICENSE", *told["files"]])
+    assert sorted(path.name for path in folder.iterdir()) == sorted(["LICENSE", *result["files"]])
 
 
 def test_the_present_folder_is_called_so(folder: Path) -> None:

@@ -312,9 +312,9 @@ def test_by_force_a_running_job_is_taken_from_its_worker(store: Store, reader: R
 def test_people_are_told_that_force_makes_a_dead_letter(store: Store) -> None:
     job = steps.started(store)
 
-    said = call("jobs", "cancel", job.id, "--force", "--yes").stdout
+    output = call("jobs", "cancel", job.id, "--force", "--yes").stdout
 
-    assert said == "1 job taken from the worker and moved to the dead letters\n"
+    assert output == "1 job taken from the worker and moved to the dead letters\n"
 
 
 @pytest.mark.parametrize("how", ["ids", "conditions"])
@@ -323,11 +323,11 @@ def test_what_was_cancelled_and_what_was_asked_to_stop_are_counted_apart(how: st
     waiting = [put(store), put(store)]
     words = [*waiting, running.id] if how == "ids" else ["--all"]
 
-    told = answer("jobs", "cancel", *words, "--yes")
+    result = answer("jobs", "cancel", *words, "--yes")
     again = call("jobs", "cancel", running.id, "--yes")
 
-    assert (told["cancelled"], told["cancel_requested"]) == (2, 1)
-    assert "force_cancelled" not in told
+    assert (result["cancelled"], result["cancel_requested"]) == (2, 1)
+    assert "force_cancelled" not in result
     assert again.stdout == "1 job asked to stop\n"
 
 

@@ -11,9 +11,9 @@ from tests.cli.command_runner import answer, call, put, refusal
 
 def test_limits_are_set_listed_and_removed(store: Store, reader: Reader) -> None:
     answer("limits", "set", "global", "--concurrency", "9")
-    told = answer("limits", "set", "queue:mail", "--rate", "5", "--per", "1m")
+    result = answer("limits", "set", "queue:mail", "--rate", "5", "--per", "1m")
 
-    assert told["burst"] == 10
+    assert result["burst"] == 10
     assert reader.limits() == [
         Limit(scope="global", concurrency=9),
         Limit(scope="queue:mail", rate=5, per_ms=60_000),

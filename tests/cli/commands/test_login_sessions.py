@@ -30,9 +30,9 @@ def test_sessions_are_listed_without_their_digest(begin: SessionAdmin) -> None:
     assert sorted(one["name"] for one in found) == ["oidc:ada@example.org", "oidc:ada@example.org", "ops"]
     assert {len(one["id"]) for one in found} == {16}
     assert found[0]["grants"] == ["view:mail"]
-    told = call("sessions", "list")
-    assert "oidc:ada@example.org" in told.stdout
-    assert all(kept.digest not in told.stdout + str(found) for kept in begin.list_active())
+    result = call("sessions", "list")
+    assert "oidc:ada@example.org" in result.stdout
+    assert all(kept.digest not in result.stdout + str(found) for kept in begin.list_active())
 
 
 def test_sessions_are_revoked_by_id_by_name_or_all(begin: SessionAdmin) -> None:
@@ -40,8 +40,8 @@ def test_sessions_are_revoked_by_id_by_name_or_all(begin: SessionAdmin) -> None:
 
     assert [one["id"] for one in answer("sessions", "revoke", ops, "--yes")["revoked"]] == [ops]
     assert refusal("sessions", "revoke", ops, "--yes")["kind"] == "SessionNotFound"
-    told = call("sessions", "revoke", "--name", "oidc:ada@example.org", "--yes").stdout
-    assert "2 sessions revoked; servers follow within 5 s" in told
+    output = call("sessions", "revoke", "--name", "oidc:ada@example.org", "--yes").stdout
+    assert "2 sessions revoked; servers follow within 5 s" in output
     assert answer("sessions", "revoke", "--all", "--yes")["revoked"] == []
     assert begin.list_active() == []
 

@@ -229,18 +229,18 @@ def test_a_queue_with_jobs_is_deleted_by_force_alone(store: Store, reader: Reade
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "message"),
     [
         (1, "1 job in it goes to the dead letters, or ends if it runs"),
         (2, "2 jobs in it go to the dead letters, or end if they run"),
     ],
 )
-def test_the_question_about_a_queue_with_jobs_is_a_sentence(count: int, said: str, store: Store) -> None:
+def test_the_question_about_a_queue_with_jobs_is_a_sentence(count: int, message: str, store: Store) -> None:
     steps.put_many(store, count, queue=MAIL)
 
     error = refusal("queues", "delete", "mail", "--force")
 
-    assert error["message"].startswith(f"Delete queue mail in sqlite:///jobs.db? {said}.")
+    assert error["message"].startswith(f"Delete queue mail in sqlite:///jobs.db? {message}.")
 
 
 def test_a_deleted_queue_has_no_pause_and_is_created_again(store: Store, reader: Reader) -> None:

@@ -150,14 +150,14 @@ def test_a_server_answers_until_it_is_told_to_stop(folder: Path, number: int) ->
             process.send_signal(number)
             claim.sendall(b"{}")
             answered = read_all(claim)
-        _, said = process.communicate(timeout=DEADLINE)
+        _, output = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
         process.wait()
 
     assert ready.json() == {"status": "ok"}
     assert answered.endswith(b'{"jobs":[]}')
-    assert (process.returncode, "Traceback" in said) == (0, False), said
+    assert (process.returncode, "Traceback" in output) == (0, False), output
 
 
 def test_a_second_signal_waits_for_no_request(folder: Path) -> None:
@@ -178,12 +178,12 @@ def test_a_second_signal_waits_for_no_request(folder: Path) -> None:
             eventually(lambda: not is_listening(address))
             process.send_signal(signal.SIGTERM)
             answered = read_all(claim)
-            _, said = process.communicate(timeout=DEADLINE)
+            _, output = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
         process.wait()
 
-    assert process.returncode == 0, said
+    assert process.returncode == 0, output
     assert not answered.startswith(b"HTTP/1.1 408")  # for that its body would have had to be waited for
 
 
@@ -271,14 +271,14 @@ def test_grpc_has_the_keys_and_the_certificate_of_http(folder: Path) -> None:
     options = ["--grpc", everywhere, "--require-keys", "--certificate", str(certificate)]
     with started(folder, *options) as process:
         assert process.stdout is not None
-        _, said = process.stdout.readline(), process.stdout.readline().split()[-1]
-        with grpc.secure_channel(said.replace("grpcs://0.0.0.0", "127.0.0.1"), trusting) as channel:
+        _, address = process.stdout.readline(), process.stdout.readline().split()[-1]
+        with grpc.secure_channel(address.replace("grpcs://0.0.0.0", "127.0.0.1"), trusting) as channel:
             producer = forebay_pb2_grpc.ProducerStub(channel)
             with pytest.raises(grpc.RpcError) as refused:
                 producer.Enqueue(request, timeout=DEADLINE)
             shown = (("authorization", f"Bearer {token}"),)
             done = producer.Enqueue(request, metadata=shown, timeout=DEADLINE)
-        with grpc.insecure_channel(said.removeprefix("grpcs://")) as channel, pytest.raises(grpc.RpcError):
+        with grpc.insecure_channel(address.removeprefix("grpcs://")) as channel, pytest.raises(grpc.RpcError):
             forebay_pb2_grpc.ProducerStub(channel).Enqueue(request, timeout=DEADLINE)
 
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -294,15 +294,15 @@ def test_a_call_of_grpc_keeps_http_from_nothing_and_a_second_signal_ends_it(fold
 
     with started(folder, "--grpc", "127.0.0.1:0", "--shutdown-timeout", "600") as process:
         assert process.stdout is not None
-        http, said = (process.stdout.readline().split()[-1] for _ in range(2))
-        with grpc.insecure_channel(said.removeprefix("grpc://")) as channel:
+        http, grpc_address = (process.stdout.readline().split()[-1] for _ in range(2))
+        with grpc.insecure_channel(grpc_address.removeprefix("grpc://")) as channel:
             grpc.channel_ready_future(channel).result(DEADLINE)
             # The server waits for its message, so that only haste ends it.
             waiting = channel.stream_unary("/forebay.v1.Producer/Enqueue").future(
                 messages(), timeout=DEADLINE
             )
             process.send_signal(signal.SIGTERM)
-            eventually(lambda: not is_connectable(said.removeprefix("grpc://")))
+            eventually(lambda: not is_connectable(grpc_address.removeprefix("grpc://")))
             eventually(lambda: not is_listening(http))
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
@@ -352,10 +352,10 @@ def test_without_the_page_it_serves_and_says_how_to_get_it(folder: Path, tmp_pat
         is_alive = httpx2.get(f"{address}/health/ready", timeout=DEADLINE).status_code
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=DEADLINE)
+        _, output = process.communicate(timeout=DEADLINE)
 
     way_out = "In a checkout `make dashboard` builds it; elsewhere install Node 22.12 or newer"
     assert (page.status_code, is_alive) == (503, 200)
     assert way_out in page.text
-    assert way_out in said
-    assert "Traceback" not in said
+    assert way_out in output
+    assert "Traceback" not in output

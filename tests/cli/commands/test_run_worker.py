@@ -11,7 +11,7 @@ from forebay.cli.commands.run_worker import child_arguments, worker
 from forebay.cli.worker_process import parse_weights
 from forebay.errors import ConfigError
 
-SAID = [
+OPTIONS = [
     *("jobs:app", "--queues", "mail:3,reports", "--strict", "--threads", "3", "--coroutines", "7"),
     *("--isolated", "2", "--drain-timeout", "9.5", "--heartbeat", "20", "--processes", "2", "--reload"),
     *("--max-jobs", "10", "--max-memory", "150.5", "--max-age", "60"),
@@ -27,27 +27,29 @@ def context(words: list[str], obj: Any = None) -> click.Context:
 
 
 def test_every_option_of_a_supervisor_reaches_its_workers() -> None:
-    told = context(SAID)
+    settings = context(OPTIONS)
 
-    assert {name for name, value in told.params.items() if not value} == {"child"}  # all of them are tried
-    first, *words = child_arguments(told)
+    assert {name for name, value in settings.params.items() if not value} == {
+        "child"
+    }  # all of them are tried
+    first, *words = child_arguments(settings)
 
     assert first == "worker"
     heard = context(words).params
     assert {name: heard[name] for name in OWN} == {"processes": None, "reload": False, "child": None}
-    assert heard == {**told.params, **{name: heard[name] for name in OWN}}
+    assert heard == {**settings.params, **{name: heard[name] for name in OWN}}
 
 
 def test_what_a_supervisor_is_told_to_leave_out_its_workers_leave_out() -> None:
-    told = context(["jobs:app", "--no-metrics"])
+    settings = context(["jobs:app", "--no-metrics"])
 
-    assert context(child_arguments(told)[1:]).params["metrics"] is False
+    assert context(child_arguments(settings)[1:]).params["metrics"] is False
 
 
 def test_options_that_are_not_named_are_the_same_for_its_workers() -> None:
-    told = context(["jobs:app", "--processes", "2"])
+    settings = context(["jobs:app", "--processes", "2"])
 
-    assert context(child_arguments(told)[1:]).params == {**told.params, "processes": None}
+    assert context(child_arguments(settings)[1:]).params == {**settings.params, "processes": None}
 
 
 def test_its_workers_read_their_settings_from_the_same_file() -> None:

@@ -66,7 +66,7 @@ def test_a_schedule_is_added_listed_and_shown(app: str) -> None:
 
 @pytest.mark.shows("R-SCHED-11", "R-SCHED-12")
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         (("add", "x", "tasks.greet", "Ada", "--cron", "0 0 31 2 *"), 2, "no date ever matches"),
         (("add", "x", "tasks.greet", "Ada", "--cron", "@daily", "--tz", "Mars/Olympus"), 2, "no time zone"),
@@ -83,13 +83,13 @@ def test_a_schedule_is_added_listed_and_shown(app: str) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said_and_nothing_is_stored(
-    app: str, words: tuple[str, ...], status: int, said: str
+    app: str, words: tuple[str, ...], status: int, message: str
 ) -> None:
     call("migrate")
 
     error = refusal("schedules", *(word.replace("tasks.", f"{app}.") for word in words))
 
-    assert (error["status"], said in error["message"]) == (status, True), error
+    assert (error["status"], message in error["message"]) == (status, True), error
     assert answer("schedules") == {"schedules": []}
 
 
@@ -136,11 +136,11 @@ def test_the_share_of_runs_that_were_missed_in_the_last_hour_is_told(store: Stor
     for name in ("often", "often", "alone", "alone"):
         call("schedules", "fire", name)
 
-    told = answer("schedules", "missed")
+    result = answer("schedules", "missed")
     page = call("schedules", "missed", "--window", "90m").stdout
 
-    assert (told["runs"], told["missed"], told["rate"], told["is_complete"]) == (4, 1, 0.25, True)
-    [one] = told["schedules"]
+    assert (result["runs"], result["missed"], result["rate"], result["is_complete"]) == (4, 1, 0.25, True)
+    [one] = result["schedules"]
     assert (one["name"], one["runs"], one["missed"], one["rate"]) == ("alone", 2, 1, 0.5)
     assert ("50.0%" in page, "25.0%" in page, "often" in page) == (True, True, False)
 
@@ -233,13 +233,13 @@ def test_a_scheduler_fires_until_it_is_told_to_stop(declaring: None, folder: Pat
         assert store.save_schedule(replace(soon, next_run_at=reader.now(), check_at=reader.now()))
         eventually(lambda: reader.schedules(["soon"])[0].enqueued_runs == 1, DEADLINE)
         process.send_signal(number)
-        said, _ = process.communicate(timeout=DEADLINE)
+        output, _ = process.communicate(timeout=DEADLINE)
     finally:
         process.kill()
         process.wait()
 
     assert process.returncode == 0
-    assert json.loads(said)["enqueued"] >= 1
+    assert json.loads(output)["enqueued"] >= 1
     assert [one.name for one in reader.schedules()] == ["daily", "often", "soon"]
     store.close()
     reader.close()

@@ -14,13 +14,13 @@ from tests.cli.command_runner import answer, call
 
 
 def test_it_names_forebay_python_sqlite_and_the_drivers() -> None:
-    told = answer("version")
+    result = answer("version")
 
-    assert (told["forebay"], told["python"]) == (__version__, platform.python_version())
-    assert told["sqlite"] == sqlite3.sqlite_version
-    assert told["packages"]["psycopg"] == psycopg.__version__
-    assert {"click", "msgspec", "redis", "httpx2", "litestar", "rich"} <= told["packages"].keys()
-    assert not {"pytest", "ruff", "forebay"} & told["packages"].keys()
+    assert (result["forebay"], result["python"]) == (__version__, platform.python_version())
+    assert result["sqlite"] == sqlite3.sqlite_version
+    assert result["packages"]["psycopg"] == psycopg.__version__
+    assert {"click", "msgspec", "redis", "httpx2", "litestar", "rich"} <= result["packages"].keys()
+    assert not {"pytest", "ruff", "forebay"} & result["packages"].keys()
 
 
 def test_people_are_told_how_to_get_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

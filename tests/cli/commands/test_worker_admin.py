@@ -158,10 +158,10 @@ def test_a_beginning_that_two_workers_share_is_refused_with_both_names(store: St
 def test_a_worker_is_asked_and_its_answer_is_told(store: Store, kind: str) -> None:
     send_heartbeat(store)
     with answering(store, lambda kind: f"{kind} it is", FIRST) as heard:
-        [told] = answer("workers", kind, FIRST)["answers"]
+        [reply] = answer("workers", kind, FIRST)["answers"]
 
     assert heard == [f"{kind} {FIRST}"]
-    assert (told["worker"], told["answer"], told["note"]) == (FIRST, f"{kind} it is", "")
+    assert (reply["worker"], reply["answer"], reply["note"]) == (FIRST, f"{kind} it is", "")
 
 
 def test_all_workers_are_asked_except_the_dead(store: Store, folder: Path) -> None:
@@ -214,11 +214,11 @@ def test_who_does_not_answer_is_named_with_its_last_heartbeat(
     send_heartbeat_long_ago(folder, 42)
 
     result = call("workers", "pause", FIRST, "--json")
-    told = json.loads(result.stdout)["answers"][0]
+    reply = json.loads(result.stdout)["answers"][0]
 
     assert result.exit_code == 6
-    assert told["answer"] is None
-    assert told["note"].startswith("no answer: it may be stuck or dead; its last heartbeat was ")
+    assert reply["answer"] is None
+    assert reply["note"].startswith("no answer: it may be stuck or dead; its last heartbeat was ")
     assert "no answer: it may be stuck or dead" in call("workers", "pause", FIRST).stdout
 
 
@@ -284,17 +284,17 @@ def test_an_answer_that_a_worker_gives_just_before_it_ends_is_not_missed(
             store.remove_worker(FIRST)
             return reader.workers()
 
-    [told] = wait_for_answers(cast(StoreSession, SimpleNamespace(reader=Look())), sent)
+    [reply] = wait_for_answers(cast(StoreSession, SimpleNamespace(reader=Look())), sent)
 
-    assert told.response == "halting"
+    assert reply.response == "halting"
 
 
 def test_no_caller_waits_that_does_not_want_to(store: Store) -> None:
     send_heartbeat(store)
 
-    [told] = answer("workers", "drain", FIRST, "--no-wait")["answers"]
+    [reply] = answer("workers", "drain", FIRST, "--no-wait")["answers"]
 
-    assert (told["answer"], told["note"]) == (None, "sent; its answer is not awaited")
+    assert (reply["answer"], reply["note"]) == (None, "sent; its answer is not awaited")
     [command] = store.take_commands([FIRST])
     assert (command.kind, command.actor.startswith("cli:")) == (CommandKind.DRAIN, True)
 

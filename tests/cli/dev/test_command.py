@@ -45,13 +45,13 @@ class Running:
                 self.lines.append(line.rstrip("\n"))
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return "\n".join(self.lines)
 
-    def says(self, pattern: str) -> re.Match[str]:
+    def wait_for_output(self, pattern: str) -> re.Match[str]:
         def look() -> re.Match[str] | None:
-            assert self.process.poll() is None or re.search(pattern, self.said), self.said
-            return re.search(pattern, self.said)
+            assert self.process.poll() is None or re.search(pattern, self.output), self.output
+            return re.search(pattern, self.output)
 
         found = eventually(look)
         assert found is not None
@@ -93,42 +93,42 @@ def wait_for(folder: Path, *words: str) -> str:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_worker_service_and_dashboard_run_until_they_are_told_to_stop(app_folder: Path, number: int) -> None:
     with developing(app_folder) as running:
-        page = running.says(r"dev +\| the dashboard is at (http://\S+/dashboard/)")[1]
+        page = running.wait_for_output(r"dev +\| the dashboard is at (http://\S+/dashboard/)")[1]
         health = page.replace("/dashboard/", "/health/ready")
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         assert httpx2.get(health, timeout=DEADLINE).status_code == 200
         assert httpx2.get(page, timeout=DEADLINE).status_code in (200, 503)  # 503: the page is not built
         assert "Hello Ada!" in wait_for(app_folder, "tasks.greet", "Ada")
 
         running.process.send_signal(number)
 
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
         assert running.lines[-1].endswith("| all processes have stopped")
-        order = [running.said.index(f"stopping the {name}") for name in ("worker", "server")]
-        assert order[0] < running.said.rindex("\nworker | ") < order[1]
+        order = [running.output.index(f"stopping the {name}") for name in ("worker", "server")]
+        assert order[0] < running.output.rindex("\nworker | ") < order[1]
         assert processes_in(app_folder) == []
 
 
 def test_code_that_has_changed_is_loaded_again(app_folder: Path) -> None:
     with developing(app_folder, "tasks:app") as running:
-        running.says(r"worker \| .* runs")
-        running.says("is watched")
+        running.wait_for_output(r"worker \| .* runs")
+        running.wait_for_output("is watched")
         (app_folder / "tasks.py").write_text(f"{TASKS}\n\n@app.task\ndef new() -> int:\n    return 40 + 2\n")
-        running.says("code has changed: tasks.py")
+        running.wait_for_output("code has changed: tasks.py")
 
         assert "42" in wait_for(app_folder, "tasks.new")
 
         running.process.send_signal(signal.SIGINT)
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
 
 
 def test_without_reload_no_file_is_watched(app_folder: Path) -> None:
     with developing(app_folder, "--no-reload") as running:
-        running.says(r"worker \| .* runs")
-        assert "is watched" not in running.said
-        assert "worker process" not in running.said  # a supervisor would say so
+        running.wait_for_output(r"worker \| .* runs")
+        assert "is watched" not in running.output
+        assert "worker process" not in running.output  # a supervisor would say so
         running.process.send_signal(signal.SIGINT)
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
 
 
 def test_every_line_is_json_for_programs(app_folder: Path) -> None:
@@ -136,11 +136,11 @@ def test_every_line_is_json_for_programs(app_folder: Path) -> None:
         f"{TASKS}\n\n@app.task\ndef tell() -> None:\n    print('[1, 2]'); print('plain words')\n"
     )
     with developing(app_folder, "--json") as running:
-        running.says("Ctrl-C stops all")
+        running.wait_for_output("Ctrl-C stops all")
         wait_for(app_folder, "tasks.tell")
-        running.says("plain words")
+        running.wait_for_output("plain words")
         running.process.send_signal(signal.SIGINT)
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
 
     lines: list[dict[str, Any]] = [json.loads(line) for line in running.lines]
     assert {line["part"] for line in lines} == {"dev", "server", "worker"}
@@ -154,14 +154,14 @@ def test_a_second_signal_does_not_wait_for_jobs(app_folder: Path) -> None:
         f"import time\n{TASKS}\n\n@app.task\ndef hold() -> None:\n    print('holds')\n    time.sleep(600)\n"
     )
     with developing(app_folder, "--drain-timeout", "600") as running:
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         program(app_folder, "enqueue", "tasks.hold")
-        running.says("holds")
+        running.wait_for_output("holds")
         running.process.send_signal(signal.SIGINT)
-        running.says("all workers stop")
+        running.wait_for_output("all workers stop")
         running.process.send_signal(signal.SIGINT)
 
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
 
 
 @pytest.mark.parametrize("words", [[], ["--no-reload"]])
@@ -171,12 +171,12 @@ def test_a_process_that_a_task_has_left_behind_holds_nothing_up(app_folder: Path
         "@app.task\ndef leave() -> None:\n    subprocess.Popen(['sleep', '600'])\n    print('left it')\n"
     )
     with developing(app_folder, *words) as running:
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         program(app_folder, "enqueue", "tasks.leave")
-        running.says("left it")
+        running.wait_for_output("left it")
         running.process.send_signal(signal.SIGINT)
 
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
         assert processes_in(app_folder) == []
 
 
@@ -186,9 +186,9 @@ def test_a_third_signal_ends_what_hears_no_other(app_folder: Path) -> None:
         "@app.task\ndef stuck() -> None:\n    print('is stuck')\n    ctypes.PyDLL(None).sleep(600)\n"
     )
     with developing(app_folder, "--no-reload") as running:
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         program(app_folder, "enqueue", "tasks.stuck")
-        running.says("is stuck")  # no other thread of the worker runs from here on
+        running.wait_for_output("is stuck")  # no other thread of the worker runs from here on
 
         def ended() -> bool:
             running.process.send_signal(signal.SIGINT)
@@ -197,13 +197,13 @@ def test_a_third_signal_ends_what_hears_no_other(app_folder: Path) -> None:
             return running.process.returncode is not None
 
         eventually(ended)
-        assert running.ends() == 0, running.said
+        assert running.ends() == 0, running.output
         assert processes_in(app_folder) == []
 
 
 def test_when_it_is_killed_its_parts_die_with_it(app_folder: Path) -> None:
     with developing(app_folder) as running:
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         running.process.kill()
         running.ends()
 
@@ -212,7 +212,7 @@ def test_when_it_is_killed_its_parts_die_with_it(app_folder: Path) -> None:
 
 def test_a_port_that_is_taken_ends_all_and_says_so(app_folder: Path) -> None:
     with developing(app_folder) as first:
-        port = first.says(r"http://127.0.0.1:(\d+)/")[1]
+        port = first.wait_for_output(r"http://127.0.0.1:(\d+)/")[1]
 
         second = program(app_folder, "dev", "--port", port)
 
@@ -223,11 +223,11 @@ def test_a_port_that_is_taken_ends_all_and_says_so(app_folder: Path) -> None:
 
 def test_when_the_worker_is_stopped_through_the_store_all_stop(app_folder: Path) -> None:
     with developing(app_folder, "--no-reload") as running:
-        running.says(r"worker \| .* runs")
+        running.wait_for_output(r"worker \| .* runs")
         program(app_folder, "workers", "stop", "--all", "--yes")
 
-        assert running.ends() == 0, running.said
-        assert "the worker has ended with status 0, so all are stopped" in running.said
+        assert running.ends() == 0, running.output
+        assert "the worker has ended with status 0, so all are stopped" in running.output
 
 
 def test_what_cannot_begin_is_said_before_anything_starts(app_folder: Path) -> None:
@@ -260,13 +260,13 @@ def test_the_parts_have_colours_on_a_terminal(app_folder: Path) -> None:
     ) as process:
         os.close(theirs)
         shown = bytearray()
-        is_told = False
+        is_signalled = False
         with suppress(OSError):
             while part := os.read(ours, 4_096):
                 shown += part
-                if not is_told and b"\x1b[36mworker" in shown:
+                if not is_signalled and b"\x1b[36mworker" in shown:
                     process.send_signal(signal.SIGINT)
-                    is_told = True
+                    is_signalled = True
         os.close(ours)
     assert process.returncode == 0
     assert b"\x1b[36mworker\x1b[0m | " in shown

@@ -45,8 +45,8 @@ def test_a_store_that_is_well(store: Store) -> None:
 
     assert about(findings, "settings") == [("ok", "url = sqlite:///jobs.db by forebay.toml")]
     whole = Path("jobs.db").absolute()
-    said = f"sqlite:///jobs.db ({whole}) answers; engine sqlite, schema "
-    assert about(findings, "store")[0][1].startswith(said)
+    message = f"sqlite:///jobs.db ({whole}) answers; engine sqlite, schema "
+    assert about(findings, "store")[0][1].startswith(message)
     assert about(findings, "permissions") == [("ok", "this user may write")]
     assert about(findings, "consistency") == [("ok", "jobs, leases, keys and counts agree")]
     assert "No problems found." in call("doctor").stdout
@@ -162,17 +162,17 @@ def test_jobs_that_were_put_aside_are_a_problem() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lane", "said"),
+    ("lane", "message"),
     [
         ("payload:3", "1 job waits for a worker that reads payloads of version 3"),
         ("requires:blobs", "1 job waits for a worker that has the blob store"),
         ("requires:key 2025.a", "1 job waits for a worker that has the key 2025.a"),
     ],
 )
-def test_what_a_worker_lacks_is_said_in_plain_words(lane: str, said: str) -> None:
+def test_what_a_worker_lacks_is_said_in_plain_words(lane: str, message: str) -> None:
     [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane=lane, jobs=1)])
 
-    assert finding.message == said
+    assert finding.message == message
     assert finding.todo.endswith("; or cancel the jobs")
 
 
@@ -283,7 +283,7 @@ def test_the_next_step_names_the_real_app(app_folder: Path) -> None:
 # ------------------------------------------------------------------ workers and jobs that are not well
 
 
-def said(store: Store, **changes: Any) -> list[tuple[str, str]]:
+def worker_findings(store: Store, **changes: Any) -> list[tuple[str, str]]:
     """What the doctor says of a worker who says this of itself."""
     store.heartbeat(WorkerInfo(id=WorkerId("w1"), host="here", pid=7, **changes))
     result = call("doctor", "--json")
@@ -296,7 +296,7 @@ def a_store_in_the_past(seconds: int) -> Store:
 
 
 def test_a_worker_that_is_well_is_only_counted(store: Store) -> None:
-    assert said(store, state=WorkerState.WORKING) == []
+    assert worker_findings(store, state=WorkerState.WORKING) == []
 
 
 @pytest.mark.shows("R-WORK-39", "R-SWEEP-10")
@@ -313,21 +313,21 @@ def test_a_stale_worker_is_a_note(store: Store) -> None:
 
 
 def test_a_worker_whose_loop_hangs_is_a_problem(store: Store) -> None:
-    assert said(store, state=WorkerState.UNRESPONSIVE) == [
+    assert worker_findings(store, state=WorkerState.UNRESPONSIVE) == [
         ("problem", "w1 on here (pid 7) is alive, but its loop is blocked: it claims and settles nothing")
     ]
 
 
 def test_a_worker_with_jobs_that_do_not_listen_is_a_problem(store: Store) -> None:
-    assert said(store, stuck=2) == [
+    assert worker_findings(store, stuck=2) == [
         ("problem", "w1 on here (pid 7) has 2 jobs that did not stop when told to")
     ]
 
 
 @pytest.mark.shows("R-EDGE-58", "R-JOB-61")
 def test_a_worker_that_stops_for_longer_than_it_may_is_a_problem(store: Store) -> None:
-    assert said(store, state=WorkerState.STOPPING) == []
-    assert said(store, state=WorkerState.STOPPING, is_overdue=True) == [
+    assert worker_findings(store, state=WorkerState.STOPPING) == []
+    assert worker_findings(store, state=WorkerState.STOPPING, is_overdue=True) == [
         ("problem", "w1 on here (pid 7) has been stopping for longer than it may")
     ]
 

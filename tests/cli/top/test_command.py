@@ -88,15 +88,15 @@ def live(folder: Path, *words: str, lines: int = 50, columns: int = 160) -> Iter
 
 
 def test_programs_get_everything_in_one_document(busy: Store) -> None:
-    told = answer("top", "--once")
+    result = answer("top", "--once")
 
-    assert told["total"]["pending"] == 3
-    assert [queue["name"] for queue in told["queues"]] == ["mail", "default"]
-    assert [job["task"] for job in told["running"]] == ["shop.pay"]
-    assert [(one["task"], one["state"]) for one in told["failures"]] == [("shop.post", "dead")]
-    assert told["failures"][0]["failed_at"]
-    assert told["workers"] == []
-    assert "throughput" in str(told["queues"][0]["metrics"])
+    assert result["total"]["pending"] == 3
+    assert [queue["name"] for queue in result["queues"]] == ["mail", "default"]
+    assert [job["task"] for job in result["running"]] == ["shop.pay"]
+    assert [(one["task"], one["state"]) for one in result["failures"]] == [("shop.post", "dead")]
+    assert result["failures"][0]["failed_at"]
+    assert result["workers"] == []
+    assert "throughput" in str(result["queues"][0]["metrics"])
 
 
 def test_queues_are_sorted_as_asked(busy: Store) -> None:
@@ -131,12 +131,12 @@ def test_it_looks_at_every_engine(engine: str, folder: Path) -> None:
 
 def test_it_looks_over_a_service(folder: Path, busy: Store) -> None:
     with running(folder) as address:
-        told = answer("top", "--once", "--url", address)
+        result = answer("top", "--once", "--url", address)
 
-    assert told["store"] == address
-    assert [queue["name"] for queue in told["queues"]] == ["mail", "default"]
-    assert [job["task"] for job in told["running"]] == ["shop.pay"]
-    assert [one["task"] for one in told["failures"]] == ["shop.post"]
+    assert result["store"] == address
+    assert [queue["name"] for queue in result["queues"]] == ["mail", "default"]
+    assert [job["task"] for job in result["running"]] == ["shop.pay"]
+    assert [one["task"] for one in result["failures"]] == ["shop.post"]
 
 
 def test_it_lives_and_q_ends_it_with_the_terminal_as_it_was(folder: Path, busy: Store) -> None:

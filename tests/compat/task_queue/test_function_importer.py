@@ -47,11 +47,11 @@ def test_what_waits_at_the_start_is_known_before_anything_is_claimed() -> None:
     with Forebay("memory://") as app:
         app.enqueue(ADD, [1])
         app.enqueue("tests.compat.calls:note", ["key", 1], delay=60)
-        looking = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
+        importer = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
 
-        looking.start()
-        looking.stop()
-        looking.stop()
+        importer.start()
+        importer.stop()
+        importer.stop()
 
         assert set(app.registry) == {ADD, "tests.compat.calls:note"}
 
@@ -61,8 +61,8 @@ def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
 ) -> None:
     monkeypatch.setattr(function_importer, "POLL_SECONDS", 0.001)
     app = Forebay("memory://")
-    looking = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
-    look = looking.poll
+    importer = FunctionImporter(app, DEFAULT_QUEUE, FunctionRegistry(app, DEFAULT_QUEUE))
+    look = importer.poll
     looks: list[int] = []
 
     def in_trouble() -> None:
@@ -71,9 +71,9 @@ def test_a_store_that_does_not_answer_is_asked_again_and_a_closed_one_is_not(
             raise StoreUnavailable("locked")
         look()
 
-    monkeypatch.setattr(looking, "poll", in_trouble)
+    monkeypatch.setattr(importer, "poll", in_trouble)
     with no_thread_stays(), caplog.at_level(logging.WARNING):
-        looking.start()
+        importer.start()
         eventually(lambda: len(looks) > 3)
         app.close()
 

@@ -43,14 +43,14 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @contextmanager
-def looking(file: Path) -> Iterator[Forebay]:
+def opened(file: Path) -> Iterator[Forebay]:
     """The same store, as an operator sees it."""
     with Forebay(f"sqlite:///{file}") as app:
         yield app
 
 
 def settings_of(file: Path) -> QueueSettings:
-    with looking(file) as app:
+    with opened(file) as app:
         [found] = app.client.read(lambda reader: reader.queues([DEFAULT_QUEUE]))
     return found.settings
 
@@ -182,7 +182,7 @@ def test_a_taken_id_is_an_error_and_the_stored_job_stays(idle: TaskQueue) -> Non
 
 @pytest.mark.shows("R-ENQ-36")
 def test_a_queue_that_takes_no_job_says_so_with_a_value_error(idle: TaskQueue, file: Path) -> None:
-    with looking(file) as app:
+    with opened(file) as app:
         app.client.write(lambda store: store.save_queue(DEFAULT_QUEUE, state=QueueState.DRAINING))
 
     with pytest.raises(JobRefusedError) as caught:
@@ -279,7 +279,7 @@ def test_a_job_whose_retries_are_used_up_is_a_dead_letter(
     status = queue.get_status(job_id)
     assert (status.status, status.retry_count, status.max_retries) == ("failed", 1, 1)
     assert (status.is_done, status.is_terminal, status.will_retry) == (False, True, False)
-    with looking(file) as app:
+    with opened(file) as app:
         assert app.job(job_id).refresh().state is JobState.DEAD
 
 
@@ -428,7 +428,7 @@ os._exit(9)
     assert queue.get_result("waits", timeout=DEADLINE) == 22
     assert queue.get_result("held", timeout=DEADLINE) == key
     assert calls.noted[key] == [2]
-    with looking(file) as app:
+    with opened(file) as app:
         assert [one.outcome for one in app.job("held").history().attempts] == [OutcomeKind.LOST]
 
 
@@ -448,7 +448,7 @@ def test_a_job_whose_function_is_not_there_waits_and_is_said_once(
     make_queue: MakeQueue, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = make_queue(num_workers=1)
-    with looking(file) as app, caplog.at_level(logging.WARNING, "forebay.compat"):
+    with opened(file) as app, caplog.at_level(logging.WARNING, "forebay.compat"):
         for name in ("shop_of_others:sell", "tests.compat.calls:gone", "no colon"):
             app.enqueue(name, [1], id=name)
         names = ("shop_of_others:sell", "tests.compat.calls:gone", "no colon")
@@ -684,7 +684,7 @@ def test_what_is_forgotten_leaves_a_line_under_its_day(
     queue.get_result(job_id, timeout=DEADLINE)
     clock.advance(seconds=7 * 86_400 + 1)
 
-    with looking(file) as app:
+    with opened(file) as app:
         lines = eventually(lambda: app.client.read(lambda reader: reader.archive(day="2027-01-15")))
 
     assert [line.id for line in lines] == [job_id]
@@ -758,7 +758,7 @@ def test_what_a_task_queue_sets_on_its_queue_is_what_its_page_says(make_queue: M
 
 def test_a_start_that_changes_nothing_writes_nothing(make_queue: MakeQueue, file: Path) -> None:
     def changes() -> int:
-        with looking(file) as app:
+        with opened(file) as app:
             return len(app.client.read(lambda reader: reader.audit()))
 
     make_queue(num_workers=0)
@@ -818,7 +818,7 @@ def test_a_worker_of_the_app_itself_runs_the_jobs_of_a_task_queue(
     """The two share one table: what is submitted here is a job like any other."""
     job_id = idle.submit(calls.add, 1)
 
-    with looking(file) as app:
+    with opened(file) as app:
         store = app.engine.store()
         answer = store.settle_and_claim(WorkerId("another"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1)
         store.close()

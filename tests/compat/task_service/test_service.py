@@ -62,10 +62,10 @@ def at(clock: ManualClock) -> datetime:
 def test_a_task_has_the_fields_of_the_service(service: TaskService, clock: ManualClock) -> None:
     parent = service.enqueue("mail", None).task_id
     begun, later = at(clock), at(clock) + timedelta(hours=1)
-    asked = {"metadata": {"task_type": "send", "tenant": "a"}, "idempotency_key": "order-7"}
+    requested = {"metadata": {"task_type": "send", "tenant": "a"}, "idempotency_key": "order-7"}
 
-    made = service.enqueue("mail", {"to": "ada"}, deadline=later, parent_task_id=parent, **asked)  # type: ignore[arg-type]
-    again = service.enqueue("mail", {"to": "ada"}, **asked)  # type: ignore[arg-type]
+    made = service.enqueue("mail", {"to": "ada"}, deadline=later, parent_task_id=parent, **requested)  # type: ignore[arg-type]
+    again = service.enqueue("mail", {"to": "ada"}, **requested)  # type: ignore[arg-type]
     [task] = service.dequeue_batch("mail", "w1", task_types=["send"], visibility_timeout=60, wait_timeout=0)
     clock.advance(seconds=20)
     kept = service.heartbeat(task.id, task.token or "")
@@ -79,7 +79,7 @@ def test_a_task_has_the_fields_of_the_service(service: TaskService, clock: Manua
     assert (task.status, task.version, task.visibility_timeout) == ("IN_PROGRESS", 1, 60)
     assert (task.created_at, task.scheduled_at, task.started_at, task.deadline) == (begun,) * 3 + (later,)
     assert (task.last_heartbeat, task.completed_at) == (begun, None)
-    assert (task.metadata, task.idempotency_key) == (asked["metadata"], "order-7")
+    assert (task.metadata, task.idempotency_key) == (requested["metadata"], "order-7")
     assert (task.parent_task_id, task.error_message, task.result) == (parent, None, None)
     assert kept
     assert running.last_heartbeat == at(clock)

@@ -522,7 +522,7 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "forebay", "outbox", *words]
 
 
-def said(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run_command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*words),
         env={**os.environ, **variables},
@@ -536,7 +536,7 @@ def said(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_carries_what_is_there_once(small: Shop) -> None:
     small.order(1, 2)
 
-    answer = said("--once", "--json", FOREBAY_OUTBOX_DATABASE=small.database, FOREBAY_URL=small.url)
+    answer = run_command("--once", "--json", FOREBAY_OUTBOX_DATABASE=small.database, FOREBAY_URL=small.url)
 
     assert json.loads(answer.stdout) == {"stored": 2, "refused": 0}, answer.stderr
     assert (len(small.stored()), small.rows()) == (2, 0)
@@ -563,7 +563,7 @@ def test_commands_that_are_killed_at_any_time_carry_each_job_once(small: Shop) -
             eventually(lambda wanted=wanted: small.rows() <= wanted)  # type: ignore[misc]
             process.kill()
 
-    assert said("--database", small.database, "--url", small.url, "--once").returncode == 0
+    assert run_command("--database", small.database, "--url", small.url, "--once").returncode == 0
     assert (small.rows(), small.stored()) == (0, sorted(job.id for job in jobs))
 
 
@@ -576,7 +576,7 @@ def test_commands_that_are_killed_at_any_time_carry_each_job_once(small: Shop) -
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
-    answer = said(
+    answer = run_command(
         "--once", "--url", f"sqlite:///{tmp_path}/jobs.db", *(word.format(folder=tmp_path) for word in words)
     )
 
@@ -585,7 +585,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path, words: tuple[str, ...], 
 
 
 def test_the_command_makes_the_table_if_it_is_asked_to(tmp_path: Path) -> None:
-    answer = said(
+    answer = run_command(
         "--once",
         "--create",
         *("--database", f"sqlite:///{tmp_path}/shop.db", "--table", "mine"),

@@ -95,16 +95,16 @@ def test_every_action_is_told_once(store: Store, reader: Reader, kind: EventKind
 
 def test_the_log_and_other_events_are_told_in_their_order(store: Store, reader: Reader) -> None:
     job_id = put(store)
-    told = []
+    entries = []
     for number in range(6):
         kind = EventKind.CANCEL if number % 2 else EventKind.COMMENT
         store.record_events([Event(kind=kind, job_id=job_id, detail=str(number))])
-        told.append(str(number))
+        entries.append(str(number))
 
     first = reader.audit(limit=4)
     second = reader.audit(limit=4, after=first[-1][0])
 
-    assert [event.detail for _, event in (*first, *second)] == told[::-1]
+    assert [event.detail for _, event in (*first, *second)] == entries[::-1]
 
 
 # The chain

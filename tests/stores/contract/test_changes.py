@@ -20,7 +20,7 @@ from tests.stores.contract.steps import DEFAULT, MAIL, T0, look, make, put
 pytestmark = pytest.mark.shows("R-QUEUE-14", "R-HIST-27", "R-SEC-12")
 
 
-def told(reader: Reader, kind: EventKind) -> list[Changes]:
+def recorded_changes(reader: Reader, kind: EventKind) -> list[Changes]:
     """What was changed, oldest first."""
     return [event.changes for _, event in reader.audit()[::-1] if event.kind is kind]
 
@@ -31,7 +31,7 @@ def test_what_becomes_of_a_queue_is_told(store: Store, reader: Reader) -> None:
     store.save_queue(MAIL, {"max_length": 7})
     store.drop_queue(MAIL)
 
-    assert told(reader, EventKind.QUEUE_CHANGED) == [
+    assert recorded_changes(reader, EventKind.QUEUE_CHANGED) == [
         {"max_length": (None, 5)},
         {"state": ("active", "paused"), "max_length": (5, 7), "fairness_weights": ({}, {"a": 2})},
         {},
@@ -44,7 +44,7 @@ def test_what_becomes_of_a_limit_is_told(store: Store, reader: Reader) -> None:
     store.save_limit(Limit(scope=GLOBAL, rate=5, per_ms=60_000, burst=9))
     store.drop_limit(GLOBAL)
 
-    assert told(reader, EventKind.LIMIT_CHANGED) == [
+    assert recorded_changes(reader, EventKind.LIMIT_CHANGED) == [
         {"concurrency": (None, 3), "per_ms": (None, 1_000)},
         {"concurrency": (3, None), "rate": (None, 5), "per_ms": (1_000, 60_000), "burst": (None, 9)},
         {"rate": (5, None), "per_ms": (60_000, None), "burst": (9, None)},
@@ -59,7 +59,7 @@ def test_what_becomes_of_a_schedule_is_told_without_its_arguments(store: Store, 
     store.save_schedule(replace(first, definition=again, is_paused=True, revision=1))
     store.drop_schedule("n")
 
-    created, changed, removed = told(reader, EventKind.SCHEDULE_CHANGED)
+    created, changed, removed = recorded_changes(reader, EventKind.SCHEDULE_CHANGED)
     assert (created["cron"], created["task"]) == ((None, "0 3 * * *"), (None, "tidy"))
     assert changed == {
         "cron": ("0 3 * * *", "0 4 * * *"),
@@ -99,7 +99,7 @@ def test_what_becomes_of_a_job_is_told(
 
     acts[act]()
 
-    assert told(reader, kind) == [changes]
+    assert recorded_changes(reader, kind) == [changes]
 
 
 def test_what_is_updated_is_told_without_the_metadata(store: Store, reader: Reader) -> None:
@@ -107,7 +107,7 @@ def test_what_is_updated_is_told_without_the_metadata(store: Store, reader: Read
     store.update_job(waiting, JobUpdate(priority=7, metadata={"password": "hunter2"}))
     store.update_job(scheduled, JobUpdate(delay_ms=0))
 
-    assert told(reader, EventKind.UPDATED) == [
+    assert recorded_changes(reader, EventKind.UPDATED) == [
         {"priority": (0, 7)},
         {"state": ("scheduled", "pending"), "run_at": (T0 + 60_000, T0)},
     ]

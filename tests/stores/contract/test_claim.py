@@ -46,7 +46,7 @@ from tests.stores.support import new_job
 NOT_PENDING = [state for state in STATES if state is not JobState.PENDING]
 
 
-@pytest.mark.parametrize("way", ["plain", "limit", "share", "gate", "several"])
+@pytest.mark.parametrize("way", ["plain", "limit", "share", "lane", "several"])
 def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Reader, way: str) -> None:
     if way == "limit":
         store.save_limit(Limit(scope="global", concurrency=50))
@@ -54,13 +54,13 @@ def test_a_claim_leaves_out_payloads_that_are_too_large(store: Store, reader: Re
     lanes = None if way == "plain" else lanes_for_program(["t"], 1)
     for payload in (b"x", b"y" * 5_000, b"z"):
         put(store, payload=payload, metadata={"size": len(payload)}, **more)
-    if way == "gate":
+    if way == "lane":
         assert not store.settle_and_claim(
             W2, claims=[QueueClaim(DEFAULT, 1, lanes=lanes_for_program(["other"], 1))], room=1
         ).jobs
 
-    wants = [QueueClaim(DEFAULT, 9, lanes=lanes, max_payload=1_000), QueueClaim(MAIL, 9, max_payload=1_000)]
-    jobs = store.settle_and_claim(W1, claims=wants if way == "several" else wants[:1], room=9).jobs
+    claims = [QueueClaim(DEFAULT, 9, lanes=lanes, max_payload=1_000), QueueClaim(MAIL, 9, max_payload=1_000)]
+    jobs = store.settle_and_claim(W1, claims=claims if way == "several" else claims[:1], room=9).jobs
 
     assert [job.payload for job in jobs] == [b"x", b"", b"z"]
     whole = [look(reader, job.id) for job in jobs]

@@ -206,8 +206,8 @@ def test_a_fairness_key_at_its_limit_does_not_hide_another_from_a_claim_for_one_
 def test_jobs_for_other_workers_go_in_the_lanes_of_their_tasks(store: Store, reader: Reader) -> None:
     store.insert([*keyed("a", 2, task="other"), *keyed("a", 2, task="mine")])
 
-    want = QueueClaim(DEFAULT, 4, lanes=frozenset(["task:mine"]))
-    jobs = store.settle_and_claim(W1, claims=[want], room=4).jobs
+    request = QueueClaim(DEFAULT, 4, lanes=frozenset(["task:mine"]))
+    jobs = store.settle_and_claim(W1, claims=[request], room=4).jobs
 
     assert [job.task for job in jobs] == ["mine", "mine"]
     assert [(held.lane, held.jobs) for held in reader.lanes()] == [("task:other", 2)]

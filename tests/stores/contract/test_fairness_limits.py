@@ -38,9 +38,9 @@ def share_in(job: Job) -> str:
 def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> Iterator[str]:
     """End the running jobs and claim again, so often; the fairness keys of the claimed jobs."""
     for _ in range(rounds):
-        want = QueueClaim(DEFAULT, most)
+        request = QueueClaim(DEFAULT, most)
         running = store.settle_and_claim(
-            W1, [ended(job, Completed(b"1")) for job in running], [want], room=most
+            W1, [ended(job, Completed(b"1")) for job in running], [request], room=most
         ).jobs
         yield from map(share_in, running)
 

@@ -153,8 +153,8 @@ def test_an_earlier_attempt_is_not_settled_by_who_claims_at_once(
     before = record(reader, first.id)
     other = put(store)
 
-    want = QueueClaim(DEFAULT, 5, lanes=lanes_for_program([first.task], 1))
-    answer = store.settle_and_claim(W1, [ended(first, Completed(b"stale"))], [want], 5)
+    request = QueueClaim(DEFAULT, 5, lanes=lanes_for_program([first.task], 1))
+    answer = store.settle_and_claim(W1, [ended(first, Completed(b"stale"))], [request], 5)
 
     assert answer.refused == (LeaseRefusal(lease=Lease(first.id, 1), reason="other attempt"),)
     assert [job.id for job in answer.jobs] == [other]
@@ -493,5 +493,5 @@ def test_what_is_refused_is_told_in_the_order_of_the_settlements(store: Store, r
 
     store.settle_and_claim(W1, [complete(first), fail(second), complete(third), fail(fourth)])
 
-    told = [event.job_id for _, event in reader.audit(limit=4)]
-    assert told == [fourth.id, third.id, second.id, first.id]
+    audited = [event.job_id for _, event in reader.audit(limit=4)]
+    assert audited == [fourth.id, third.id, second.id, first.id]

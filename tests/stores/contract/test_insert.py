@@ -65,9 +65,9 @@ def test_a_job_is_kept_with_all_that_was_asked_for(store: Store, reader: Reader)
     store.insert([FULL_REQUEST])
 
     kept = asdict(look(reader, JobId("mine-1")))
-    asked = asdict(FULL_REQUEST)
-    same = kept.keys() & asked.keys() - {"run_at"}
-    assert {name: kept[name] for name in same} == {name: asked[name] for name in same}
+    requested = asdict(FULL_REQUEST)
+    same = kept.keys() & requested.keys() - {"run_at"}
+    assert {name: kept[name] for name in same} == {name: requested[name] for name in same}
     assert len(same) == 21
 
 
@@ -118,8 +118,8 @@ def test_a_job_without_an_id_gets_one_of_26_characters(store: Store) -> None:
 def test_the_receipt_of_a_new_job_tells_its_id_and_state(store: Store) -> None:
     receipts = store.insert([new_job(id=JobId("a")), new_job(id=JobId("b"), delay_ms=1)])
 
-    told = [(receipt.id, receipt.is_new, receipt.state, receipt.error) for receipt in receipts]
-    assert told == [("a", True, JobState.PENDING, None), ("b", True, JobState.SCHEDULED, None)]
+    answers = [(receipt.id, receipt.is_new, receipt.state, receipt.error) for receipt in receipts]
+    assert answers == [("a", True, JobState.PENDING, None), ("b", True, JobState.SCHEDULED, None)]
 
 
 @pytest.mark.shows("R-ENQ-06", "R-ENQ-08", "R-ENQ-09")

@@ -47,7 +47,7 @@ def tasks(jobs: list[Job]) -> list[str]:
     return [job.task for job in jobs]
 
 
-def gate_of(reader: Reader, job_id: JobId) -> str | None:
+def lane_of(reader: Reader, job_id: JobId) -> str | None:
     return look(reader, job_id).lane
 
 
@@ -55,7 +55,7 @@ def test_a_worker_gets_only_jobs_of_tasks_it_knows(store: Store, reader: Reader)
     ids = [put(store, task=task) for task in ("a", "b", "a", "b", "a")]
 
     assert [job.id for job in take(store, 10, KNOWS_A)] == ids[::2]
-    assert [gate_of(reader, job_id) for job_id in ids] == [None, "task:b", None, "task:b", None]
+    assert [lane_of(reader, job_id) for job_id in ids] == [None, "task:b", None, "task:b", None]
     assert counts_of(reader) == Counts(pending=2, running=3)
 
 
@@ -112,7 +112,7 @@ def test_a_worker_that_knows_the_task_gets_parked_jobs_in_their_order(store: Sto
 
     assert [job.id for job in jobs] == [late, high, low]
     assert [(job.lane, job.attempt) for job in jobs] == [(None, 1)] * 3
-    assert [gate_of(reader, job.id) for job in jobs] == [None] * 3
+    assert [lane_of(reader, job.id) for job in jobs] == [None] * 3
     assert reader.lanes() == []
 
 
@@ -178,7 +178,7 @@ def test_ending_in_a_lane_is_guarded_like_every_end(store: Store, reader: Reader
     answer = store.settle_and_claim(W2, [ended(job, Parked("payload:2"))])
 
     assert [refusal.reason for refusal in answer.refused] == ["other worker"]
-    assert gate_of(reader, job.id) is None
+    assert lane_of(reader, job.id) is None
 
 
 def test_a_job_with_a_request_to_be_cancelled_is_not_held(store: Store, reader: Reader) -> None:
@@ -226,7 +226,7 @@ def test_a_held_job_can_be_updated_and_stays_held(store: Store, reader: Reader) 
 
     assert store.update_job(second, JobUpdate(priority=9)).applied
 
-    assert gate_of(reader, second) == "task:b"
+    assert lane_of(reader, second) == "task:b"
     assert [job.id for job in take(store, 2, KNOWS_B)] == [second, first]
 
 
@@ -246,7 +246,7 @@ def test_a_paused_queue_holds_nothing_and_gives_nothing(store: Store, reader: Re
     store.save_queue(DEFAULT, state=QueueState.PAUSED)
 
     assert take(store, 5, KNOWS_B) == []
-    assert [gate_of(reader, held), gate_of(reader, other)] == [task_lane("b"), None]
+    assert [lane_of(reader, held), lane_of(reader, other)] == [task_lane("b"), None]
 
 
 def test_jobs_in_several_lanes_and_in_the_order_come_by_their_rank(store: Store) -> None:
@@ -276,7 +276,7 @@ def test_a_job_whose_payload_can_be_read_by_now_and_whose_task_is_not_known_goes
     settle(store, job, Parked(payload_lane(2)))
 
     assert take(store, 1, lanes_for_program(["b"], 2)) == []
-    assert gate_of(reader, job.id) == "task:a"
+    assert lane_of(reader, job.id) == "task:a"
     assert [each.id for each in take(store, 1, KNOWS_A)] == [job.id]
 
 

@@ -367,10 +367,10 @@ def test_limits_are_listed_by_scope_and_leave_a_trace(store: Store, reader: Read
     assert store.drop_limit(GLOBAL, actor="cid")
     assert not store.drop_limit(GLOBAL)
     assert reader.limits() == [mail]
-    said = [
+    reported = [
         (event.actor, event.detail) for _, event in reader.audit() if event.kind is EventKind.LIMIT_CHANGED
     ]
-    assert said == [("cid", "removed global"), ("bob", "saved global"), ("ann", "saved queue:mail")]
+    assert reported == [("cid", "removed global"), ("bob", "saved global"), ("ann", "saved queue:mail")]
 
 
 @pytest.mark.shows("R-CONC-03")

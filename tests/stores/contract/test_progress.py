@@ -70,8 +70,8 @@ ALL = JobProgress(
 )
 
 
-def update(job: Job, **said: Any) -> ProgressUpdate:
-    return ProgressUpdate(lease=lease(job), **said)
+def update(job: Job, **fields: Any) -> ProgressUpdate:
+    return ProgressUpdate(lease=lease(job), **fields)
 
 
 def update_all(job: Job) -> ProgressUpdate:
@@ -198,13 +198,13 @@ def numbered(first: int, texts: Sequence[str]) -> tuple[LogLine, ...]:
 def test_lines_that_are_offered_again_are_kept_once(store: Store, reader: Reader) -> None:
     """As after an answer that was lost: the same lines come again, with what was said meanwhile."""
     job = started(store)
-    said = [str(number) for number in range(250)]
-    keep(store, update(job, lines=numbered(1, said[:150])))
+    texts = [str(number) for number in range(250)]
+    keep(store, update(job, lines=numbered(1, texts[:150])))
 
-    keep(store, update(job, lines=numbered(51, said[50:])))
-    keep(store, update(job, lines=numbered(51, said[50:])))
+    keep(store, update(job, lines=numbered(51, texts[50:])))
+    keep(store, update(job, lines=numbered(51, texts[50:])))
 
-    assert texts_of(reader, job.id) == said[-200:]
+    assert texts_of(reader, job.id) == texts[-200:]
     assert [line.number for line in reader.progress(job.id).lines] == list(range(51, 251))
 
 
@@ -243,7 +243,7 @@ def test_exactly_200_log_lines_are_all_kept(store: Store, reader: Reader) -> Non
     assert texts_of(reader, job.id) == all_texts
 
 
-def test_a_long_line_is_cut_and_strange_signs_cost_no_other_attempt_a_line(
+def test_a_long_line_is_cut_and_odd_characters_cost_no_other_attempt_a_line(
     store: Store, reader: Reader
 ) -> None:
     job = started(store)

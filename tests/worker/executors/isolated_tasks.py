@@ -95,7 +95,7 @@ def kill_itself(number: int) -> None:
 @app.task(name="hold", isolated=True, grace=60)
 def hold(file: str) -> None:
     """Runs until it is stopped, and ends in order then."""
-    say_pid(file)
+    write_pid(file)
     try:
         sleep(600)
     except JobInterrupted:
@@ -105,14 +105,14 @@ def hold(file: str) -> None:
 
 @app.task(name="hold soon", isolated=True, grace=60)
 async def hold_soon(file: str) -> None:
-    say_pid(file)
+    write_pid(file)
     await asyncio.sleep(600)
 
 
 @app.task(name="hold deaf", isolated=True, grace=0.5)
 def hold_deaf(file: str) -> None:
     """Does not listen to anything, and holds the interpreter."""
-    say_pid(file)
+    write_pid(file)
     ctypes.PyDLL(None).sleep(600)
 
 
@@ -135,8 +135,8 @@ def hold_not_at_all(file: str) -> None:
 def hold_with_family(file: str) -> None:
     """Has started another program, which would go on for long."""
     family = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    say_pid(f"{file}.family", family.pid)
-    say_pid(file)
+    write_pid(f"{file}.family", family.pid)
+    write_pid(file)
     sleep(600)
 
 
@@ -162,10 +162,10 @@ def speak(lines: int) -> None:
 def walk(file: str) -> list[int]:
     """Two steps; the first attempt dies between them."""
     context = current_job()
-    first = context.step("first", say_line, file)
+    first = context.step("first", write_line, file)
     if context.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
-    return [first, context.step("second", say_line, file)]
+    return [first, context.step("second", write_line, file)]
 
 
 @app.task(name="hand on", isolated=True)
@@ -181,7 +181,7 @@ def handed_on(number: int) -> int:
 @app.task(name="look around", isolated=True, soft_timeout=0.2)
 def look_around(file: str) -> str:
     """Waits until it is told something, and ends in its own way."""
-    say_pid(file)
+    write_pid(file)
     context = current_job()
     while not context.is_past_soft_timeout:
         sleep(0.01)
@@ -197,13 +197,13 @@ def spin(ms: int) -> int:
     return rounds
 
 
-def say_pid(file: str, number: int | None = None) -> None:
+def write_pid(file: str, number: int | None = None) -> None:
     part = Path(f"{file}.part")
     part.write_text(str(os.getpid() if number is None else number))
     part.rename(file)
 
 
-def say_line(file: str) -> int:
+def write_line(file: str) -> int:
     with Path(file).open("a") as lines:
         lines.write("done\n")
     return len(Path(file).read_text().splitlines())

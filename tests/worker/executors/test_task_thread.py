@@ -215,9 +215,9 @@ def test_a_task_that_is_stopped_while_it_logs_gives_back_the_lock_of_the_handler
             inside.set()
             go.wait(DEADLINE)
             _turn()
-            said.append(record.getMessage())
+            output.append(record.getMessage())
 
-    said: list[str] = []
+    output: list[str] = []
     handler = Slow()
     logger.addHandler(handler)
     try:
@@ -230,7 +230,7 @@ def test_a_task_that_is_stopped_while_it_logs_gives_back_the_lock_of_the_handler
     finally:
         logger.removeHandler(handler)
 
-    assert said == ["a line"]
+    assert output == ["a line"]
     assert isinstance(handler.lock, type(RLock()))
     assert handler.lock.acquire(blocking=False)
 
@@ -301,7 +301,7 @@ def test_an_interrupt_that_hits_a_finalizer_is_raised_again(events: tuple[Event,
 
 
 @pytest.fixture
-def asked() -> Iterator[list[BaseException]]:
+def interrupts() -> Iterator[list[BaseException]]:
     """This thread as that of an isolated process, and what the next look for an interrupt raises."""
     wanted: list[BaseException] = []
 
@@ -315,21 +315,21 @@ def asked() -> Iterator[list[BaseException]]:
     set_interruptible(None)
 
 
-def test_an_isolated_process_raises_at_the_end_of_a_region(asked: list[BaseException]) -> None:
+def test_an_isolated_process_raises_at_the_end_of_a_region(interrupts: list[BaseException]) -> None:
     @uninterrupted
     def region() -> None:
-        asked.append(JobInterrupted("enough"))
+        interrupts.append(JobInterrupted("enough"))
         with uninterrupted:
             uninterrupted.check()
-        seen.append(len(asked))
+        seen.append(len(interrupts))
 
     seen: list[int] = []
     with pytest.raises(JobInterrupted):
         region()
-    assert (seen, asked) == ([1], [])
+    assert (seen, interrupts) == ([1], [])
 
 
-def test_an_isolated_process_raises_between_two_calls_of_a_region(asked: list[BaseException]) -> None:
+def test_an_isolated_process_raises_between_two_calls_of_a_region(interrupts: list[BaseException]) -> None:
     calls: list[int] = []
 
     class Handle:
@@ -339,7 +339,7 @@ def test_an_isolated_process_raises_between_two_calls_of_a_region(asked: list[Ba
     @uninterrupted
     def region() -> None:
         check_between_calls(Handle()).call()
-        asked.append(JobInterrupted("enough"))
+        interrupts.append(JobInterrupted("enough"))
         check_between_calls(Handle()).call()
         calls.append(2)
 
@@ -348,9 +348,9 @@ def test_an_isolated_process_raises_between_two_calls_of_a_region(asked: list[Ba
     assert calls == [1, 1]
 
 
-def test_an_isolated_process_keeps_an_interrupt_at_a_fork(asked: list[BaseException]) -> None:
+def test_an_isolated_process_keeps_an_interrupt_at_a_fork(interrupts: list[BaseException]) -> None:
     uninterrupted.__enter__()
-    asked.append(JobInterrupted("enough"))
+    interrupts.append(JobInterrupted("enough"))
     uninterrupted.leave_quietly()
     with pytest.raises(JobInterrupted), uninterrupted:
         pass

@@ -82,18 +82,18 @@ def test_as_many_jobs_run_at_once_as_there_are_threads() -> None:
 
 
 def test_no_more_jobs_run_at_once_than_there_are_threads() -> None:
-    gate, begun = Event(), Barrier(3)
+    release, begun = Event(), Barrier(3)
 
     def hold() -> None:
         begun.wait(DEADLINE)
-        gate.wait(DEADLINE)
+        release.wait(DEADLINE)
 
     with threads(2) as running:
         first = [running.submit(hold) for _ in range(2)]
         begun.wait(DEADLINE)
         third = running.submit(lambda: None)
         assert third.started_at is None
-        gate.set()
+        release.set()
 
         assert isinstance(running.ends.of(third), Completed)
         assert all(isinstance(running.ends.of(one), Completed) for one in first)
@@ -101,12 +101,12 @@ def test_no_more_jobs_run_at_once_than_there_are_threads() -> None:
 
 def test_a_job_that_was_handed_back_is_not_run() -> None:
     with threads(1) as running:
-        gate = Event()
-        running.submit(lambda: gate.wait(DEADLINE))
+        release = Event()
+        running.submit(lambda: release.wait(DEADLINE))
         handed_back = running.submit(lambda: None)
         assert handed_back.acquire()
         last = running.submit(lambda: None)
-        gate.set()
+        release.set()
 
         running.ends.of(last)
         assert handed_back.started_at is None
@@ -115,11 +115,11 @@ def test_a_job_that_was_handed_back_is_not_run() -> None:
 
 def test_a_job_with_too_little_left_of_its_lease_is_handed_back_instead_of_started() -> None:
     with threads(1) as running:
-        gate = Event()
-        running.submit(lambda: gate.wait(DEADLINE))
+        release = Event()
+        running.submit(lambda: release.wait(DEADLINE))
         late = running.submit(lambda: None)
         late.start_by = 0.0
-        gate.set()
+        release.set()
 
         assert running.ends.of(late) == Interrupted(started=False)
         assert late.started_at is None
@@ -249,11 +249,11 @@ def test_code_that_makes_the_arguments_is_interrupted_like_the_task(
 
 def test_an_interrupt_before_the_start_or_after_the_end_does_nothing() -> None:
     with threads(1) as running:
-        gate = Event()
-        running.submit(lambda: gate.wait(DEADLINE))
+        release = Event()
+        running.submit(lambda: release.wait(DEADLINE))
         one = running.submit(lambda: 7)
         running.executor.interrupt(one, JobTimeout())
-        gate.set()
+        release.set()
         assert isinstance(running.ends.of(one), Completed)
         running.executor.interrupt(one, JobTimeout())
 

@@ -293,8 +293,8 @@ def test_requests_to_cancel_are_passed_on(scene: Scene) -> None:
     scene.clock.advance(11_000)
     scene.manager.tick()
 
-    asked = [message for message in scene.heard() if isinstance(message, CancelsRequested)]
-    assert [[tuple(cancel) for cancel in message.cancels] for message in asked] == [[(one.id, "enough")]]
+    requests = [message for message in scene.heard() if isinstance(message, CancelsRequested)]
+    assert [[tuple(cancel) for cancel in message.cancels] for message in requests] == [[(one.id, "enough")]]
 
 
 def test_while_the_store_is_away_leases_are_in_doubt_and_renewed_when_it_is_back(scene: Scene) -> None:
@@ -415,8 +415,8 @@ def test_of_a_dead_worker_what_had_begun_is_lost_and_the_rest_counts_for_nothing
         (JobState.PENDING, 0, 0),
         (JobState.PENDING, 0, 0),
     ]
-    said = f"worker process {scene.process.pid} was killed by SIGKILL"
-    assert [error.message for error in records[0].errors] == [said]
+    message = f"worker process {scene.process.pid} was killed by SIGKILL"
+    assert [error.message for error in records[0].errors] == [message]
     assert scene.reader.workers() == []
     assert scene.manager.is_idle
 

@@ -30,8 +30,8 @@ class Scene:
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self.slots = Slots(4)
-        self.told: list[PendingCancel] = []
-        self.asked: list[str] = []
+        self.cancels: list[PendingCancel] = []
+        self.calls: list[str] = []
         self.trouble: Callable[[str], None] = lambda name: None
         self.clock = clock
         self.page = LeaseTable.create(10)
@@ -40,14 +40,14 @@ class Scene:
             lease_table=self.page,
             slots=self.slots,
             clock=clock,
-            on_cancels=self.told.extend,
+            on_cancels=self.cancels.extend,
             report=lambda: WorkerInfo(id=WORKER),
             supervisor=SUPERVISOR,
         )
         self.pass_time(1.0, is_kept=True)  # 0 on the page means that no supervisor has marked it
 
     def _watch(self, name: str, args: tuple[Any, ...]) -> None:
-        self.asked.append(name)
+        self.calls.append(name)
         self.trouble(name)
 
     def hold(self, store: Store, **changes: Any) -> Assignment:
@@ -102,7 +102,7 @@ def test_nothing_is_asked_of_the_store_while_the_supervisor_renews(scene: Scene,
         one.mark_renewed(scene.clock.monotonic())
         scene.standby.start_if_needed()
 
-    assert scene.asked == []
+    assert scene.calls == []
     assert not scene.standby.is_active
 
 
@@ -137,7 +137,7 @@ def test_a_heartbeat_of_a_supervised_process_leaves_the_lock_of_its_supervisor_a
     one = scene.hold(store)
     scene.pass_time(20.0, is_kept=False)
     scene.standby.start_if_needed()
-    eventually(lambda: "heartbeat" in scene.asked and one.start_by > scene.clock.monotonic())
+    eventually(lambda: "heartbeat" in scene.calls and one.start_by > scene.clock.monotonic())
     scene.standby.stop()
 
     assert store.sweep(SWEEPER, 10, only_dead=True) == []
@@ -154,7 +154,7 @@ def test_a_lease_that_was_lost_is_told_to_the_job_and_not_asked_for_again(scene:
     eventually(lambda: one.context.is_lease_lost)
     scene.pass_time(RELIEVED_SECONDS, is_kept=True)
     eventually(lambda: not scene.standby.is_active)
-    assert scene.asked.count("renew") == 1
+    assert scene.calls.count("renew") == 1
 
 
 def test_requests_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> None:
@@ -164,7 +164,7 @@ def test_requests_to_cancel_come_with_the_answer(scene: Scene, store: Store) -> 
 
     scene.standby.start_if_needed()
 
-    eventually(lambda: [cancel.job_id for cancel in scene.told] == [one.job.id])
+    eventually(lambda: [cancel.job_id for cancel in scene.cancels] == [one.job.id])
 
 
 def test_a_store_that_is_away_leaves_the_lease_in_doubt_until_it_answers(scene: Scene, store: Store) -> None:
@@ -210,4 +210,4 @@ def test_under_a_supervisor_that_marks_no_time_leases_are_renewed_and_no_heartbe
 
     eventually(lambda: one.start_by > scene.clock.monotonic())
     eventually(lambda: not scene.standby.is_active)
-    assert "heartbeat" not in scene.asked
+    assert "heartbeat" not in scene.calls

@@ -72,7 +72,7 @@ class Hearing:
         assert [type(one) for one in self.channel.receive() or ()] == [WorkerReady]
         self.channel.send(WorkerAccepted())
 
-    def says(self) -> bytes:
+    def read_line(self) -> bytes:
         assert self.process.stdout is not None
         return self.process.stdout.readline()
 
@@ -109,4 +109,4 @@ def test_a_worker_process_looks_when_its_supervisor_wakes_it(hearing: Hearing) -
 
     hearing.channel.send(WakeUp())
 
-    assert hearing.says() == b"woken\n"
+    assert hearing.read_line() == b"woken\n"
