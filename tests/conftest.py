@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Hashable
+from contextlib import suppress
 from functools import cache
 from importlib.util import cache_from_source
 from itertools import cycle, groupby
@@ -86,7 +87,8 @@ def _compile_package() -> None:
     for path in PACKAGE.rglob("*.py"):
         if not Path(cache_from_source(str(path))).exists():
             # By hash: a file that is changed twice in a second has the same time of change.
-            compile_file(str(path), invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+            with suppress(OSError):  # sources that are not to be written to
+                compile_file(str(path), invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,8 +110,8 @@ def _share(config: pytest.Config) -> tuple[int, int]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes `-n auto` starts. Half of the tests' time is waiting; each process takes
-    up to 1 GB with its servers."""
+    """Return how many processes `-n auto` starts. Half of the tests' time is waiting; a process and its
+    servers take half a gigabyte."""
     return min(2 * _cores() + 1, 9)
 
 

@@ -73,6 +73,10 @@ def test_quick_steps_run_first_and_measurements_are_targets_of_their_own() -> No
     steps = [
         line for line in Path(".ci/run").read_text(encoding="utf-8").splitlines() if line.startswith("make ")
     ]
-    assert steps[:3] == ["make check", "make test", "make test-extended"]
+    assert [step.split(" ARGS=")[0] for step in steps[:3]] == [
+        "make check",
+        "make test",
+        "make test-extended",
+    ]
     measurements = ("bench", "compare", "evidence", "soak")
     assert not [step for step in steps if any(word in step for word in measurements)]
