@@ -4,7 +4,7 @@
     python tools/fuzz_service.py --max-examples 20   fewer; what else is said goes to schemathesis
     python tools/fuzz_service.py --each              operation by operation, up to ten minutes for each
     python tools/fuzz_service.py --each claim settle --seconds 1200   these alone, up to twenty
-    python tools/fuzz_service.py --each --record fuzz.jsonl --beside 2   two at a time, resumable
+    python tools/fuzz_service.py --each --record fuzz.jsonl --processes 2   two at a time, resumable
 
 With `--each` every operation has a server, processes and a time of its own, and so many examples of the right
 shape and as many of a wrong one, each by themselves: mixed, schemathesis takes some that it has spoilt for
@@ -210,7 +210,7 @@ def main() -> int:
     options.add_argument("--each", nargs="*", default=[])
     options.add_argument("--seconds", type=float, default=EACH_SECONDS)
     options.add_argument("--max-examples", type=int, default=EXAMPLES)
-    options.add_argument("--beside", type=int, default=1, help="how many operations at a time")
+    options.add_argument("--processes", type=int, default=1, help="how many operations at a time")
     options.add_argument(
         "--record", type=Path, help="a file with a line of JSON for each operation that has ended"
     )
