@@ -153,11 +153,11 @@ ENGINE_FILES: Final = _set("""
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"state", "job_heap", "invariants"}),
-    "sqlite": frozenset({"database_files", "worker_locks"}),
+    "sqlite": frozenset({"database_paths", "disk_check", "waiting_writer", "worker_locks"}),
     "postgres": _set("""
         async_bridge autocommit binary_parameters errors low_water_marks partitions placeholders
         prepared_statement row_locks session
         """),
-    "redis": frozenset({"circuit_breaker", "key_names", "lua_scripts", "pruner", "server_check"}),
+    "redis": frozenset({"circuit_breaker", "key_layout", "lua_scripts", "pruner", "server_check"}),
     "remote": frozenset({"http_client"}),
 }

@@ -18,11 +18,11 @@ from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.http.routes import events
-from forebay.service.refusal_log import LINES
+from forebay.service.request_log import LINES
 from forebay.service.runtime.codec_threads import LARGE
 from forebay.service.runtime.payload_byte_budget import CLAIM_BYTES
 from forebay.service.schema.audit import MAX_CHECKED
-from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
+from forebay.service.server_security import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"
 MIB: Final = 1_048_576

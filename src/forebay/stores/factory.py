@@ -204,7 +204,7 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     try:
         from forebay.stores.redis.connection import ANSWER_SECONDS, MAX_FINISHED, RedisAddress
         from forebay.stores.redis.engine import RedisEngine
-        from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.key_layout import DEFAULT_NAMESPACE, tag
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("redis"):
             raise

@@ -19,7 +19,7 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+from forebay.stores.redis.key_layout import DEFAULT_NAMESPACE, tag
 from forebay.stores.redis.lua_scripts import Script, load_scripts
 
 CONNECT_SECONDS: Final = 5.0

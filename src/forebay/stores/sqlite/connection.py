@@ -13,7 +13,8 @@ from typing import Final, Literal, TypeVar
 from weakref import WeakSet
 
 from forebay.errors import ConfigError, StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.stores.sqlite.database_paths import DatabasePaths
+from forebay.stores.sqlite.waiting_writer import WaitingWriter
 
 Durability = Literal["default", "relaxed", "full"]
 T = TypeVar("T")
@@ -101,6 +102,7 @@ class Connection:
     ) -> None:
         check_version()
         self._paths = paths
+        self._waiting_writer = WaitingWriter(paths)
         self._path = str(paths.database)
         self._durability = durability
         self._lock_timeout = lock_timeout_ms / 1_000
@@ -225,7 +227,7 @@ class Connection:
         wakes. So a writer that has waited 100 ms announces it with a file beside the database. While that
         exists, every writer pauses for 2 ms between two transactions.
         """
-        if self._paths.has_waiting_writer():
+        if self._waiting_writer.is_announced():
             time.sleep(PAUSE_SECONDS)
         try:
             self._raw.execute("begin immediate")
@@ -242,14 +244,14 @@ class Connection:
             while True:
                 waited = time.monotonic() - began
                 if waited > ANNOUNCE_AFTER_SECONDS:
-                    is_announced = self._paths.announce_waiting()
+                    is_announced = self._waiting_writer.announce()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiters, guards nothing
                 pause = min(pause * 1.5, PAUSE_SECONDS)
                 if self._try_lock(waited):
                     return
         finally:
             if is_announced:
-                self._paths.withdraw_waiting()
+                self._waiting_writer.withdraw()
 
     def _try_lock(self, waited: float) -> bool:
         try:

@@ -36,7 +36,7 @@ from forebay.stores.shared.rows import Row, json_text
 from forebay.stores.sqlite import admin, commands, maintenance
 from forebay.stores.sqlite import leases as leases_module
 from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.stores.sqlite.database_paths import DatabasePaths
 from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
 from forebay.stores.sqlite.insert import InsertRules, insert_all
