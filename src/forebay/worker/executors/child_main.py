@@ -26,7 +26,8 @@ from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.interrupts import set_interruptible
 from forebay.telemetry.log_setup import defer_interrupts_in_logging
 from forebay.worker.assignment import Assignment
-from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection, ChildProgressSink
+from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
+from forebay.worker.executors.child_progress import ChildProgressSink
 from forebay.worker.executors.messages import (
     ChildBroken,
     ChildReady,
