@@ -152,7 +152,7 @@ ENGINE_FILES: Final = _set("""
     settle_and_claim settle_and_claim_fast store transaction wakeups workers
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
-    "memory": frozenset({"state", "job_heap", "invariants"}),
+    "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),
     "sqlite": frozenset({"database_paths", "disk_check", "waiting_writer", "worker_locks"}),
     "postgres": _set("""
         async_bridge autocommit binary_parameters low_water_marks partitions placeholders

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
-from forebay.stores.memory.state import State, check_writable
+from forebay.stores.memory.state import State
+from forebay.stores.memory.text_check import check_writable
 from forebay.stores.shared.commands import build_commands, command_event
 
 

@@ -1,4 +1,4 @@
-"""Actions of operators and programs: cancel, update, revive, delete; queues, workers, clock."""
+"""Actions of operators and programs: cancel, update, revive and delete jobs; save and drop queues."""
 
 from __future__ import annotations
 

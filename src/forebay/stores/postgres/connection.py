@@ -1,4 +1,4 @@
-"""Connection to a PostgreSQL server: settings, transactions with retries, translated errors."""
+"""Connection to a PostgreSQL server: settings, and transactions with retries."""
 
 from __future__ import annotations
 

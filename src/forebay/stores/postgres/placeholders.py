@@ -1,4 +1,4 @@
-"""Numbered placeholders and errors of asyncpg."""
+"""Numbered placeholders of asyncpg."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from math import ceil
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import psycopg
@@ -14,8 +14,6 @@ from forebay.errors import ConfigError
 CONNECT_SECONDS: Final = 10
 # Seconds without a response. A running server ends a statement before that.
 ANSWER_SECONDS: Final = 35.0
-
-T = TypeVar("T")
 
 
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):

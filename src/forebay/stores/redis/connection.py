@@ -1,4 +1,4 @@
-"""Connection to a Redis server: settings, script calls and error translation."""
+"""Connection to a Redis server: settings and script calls."""
 
 from __future__ import annotations
 

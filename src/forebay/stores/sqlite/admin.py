@@ -1,4 +1,4 @@
-"""Actions of operators and programs on jobs, queues and workers."""
+"""Actions of operators and programs on jobs and queues."""
 
 from __future__ import annotations
 

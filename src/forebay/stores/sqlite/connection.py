@@ -1,4 +1,4 @@
-"""SQLite connection: pragmas, errors translated to ours, and write transactions that wait for the lock."""
+"""SQLite connection: pragmas, and write transactions that wait for the lock."""
 
 from __future__ import annotations
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final, TypeVar
+from typing import Final
 
 from forebay.errors import StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
-
-T = TypeVar("T")
 
 # Meaning of an error by the beginning of its name.
 _ERROR_MEANINGS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
