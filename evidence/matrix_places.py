@@ -22,10 +22,10 @@ from forebay.domain.settlement import Settlement
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.redis.connection import RedisAddress
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.redis.server_address import RedisAddress
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.fault_injection import Fault, FaultyStore, Killed
 from tests.clocks import FollowedClock

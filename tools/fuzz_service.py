@@ -40,7 +40,8 @@ from typing import Any, Final, TypedDict
 from urllib.request import urlopen
 
 from forebay.domain.job import NewJob, QueueName
-from forebay.service.server import ListenAddress, Server, open_listener
+from forebay.service.server import Server, open_listener
+from forebay.service.server_security import ListenAddress
 from forebay.stores.factory import open_engine
 
 EXAMPLES: Final = 500

@@ -147,18 +147,20 @@ PARTICLES: Final = _set("""
 
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
-    __init__ admin audit_log caller_connection claim claim_cursor commands connection dependency_edges
-    dependency_propagation documents engine fairness insert insert_fast insert_graph job_import
+    __init__ admin audit_log caller_connection claim claim_cursor clock_readings connection dependency_edges
+    dependency_propagation documents engine errors fairness insert insert_fast insert_graph job_import
     job_sequences leases limits maintenance metrics progress reader rows schedules schema search settle
-    settle_and_claim settle_and_claim_fast store transaction wakeups
+    settle_and_claim settle_and_claim_fast store transaction wakeups workers
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
-    "memory": frozenset({"state", "job_heap", "invariants"}),
-    "sqlite": frozenset({"database_files", "worker_locks"}),
+    "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),
+    "sqlite": frozenset({"database_paths", "disk_check", "waiting_writer", "worker_locks"}),
     "postgres": _set("""
-        async_bridge autocommit binary_parameters errors low_water_marks partitions placeholders
-        prepared_statement row_locks session
+        async_bridge autocommit binary_parameters low_water_marks partitions placeholders
+        prepared_statement row_locks server_address session
         """),
-    "redis": frozenset({"circuit_breaker", "key_names", "lua_scripts", "pruner", "server_check"}),
+    "redis": frozenset(
+        {"circuit_breaker", "key_layout", "lua_scripts", "pruner", "server_address", "server_check"}
+    ),
     "remote": frozenset({"http_client"}),
 }

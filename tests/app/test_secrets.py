@@ -16,7 +16,7 @@ from forebay.app.consumer import arguments
 from forebay.domain.job import NewJob
 from forebay.domain.job_states import JobState
 from forebay.errors import CorruptPayload
-from forebay.stores.factory import redact_url
+from forebay.stores.url_redaction import redact_url
 
 SOURCE = Path(__file__).parents[2] / "src" / "forebay"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.viewers import measure_viewers, measurements
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import serving
 

@@ -16,7 +16,7 @@ from forebay import Forebay, RetryPolicy, chain, current_job, group
 from forebay.dashboard.static_files import StaticFiles
 from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Served, serving
 

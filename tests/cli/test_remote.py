@@ -10,7 +10,7 @@ import pytest
 from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import answer, call, refusal
 from tests.service.live_server import serving

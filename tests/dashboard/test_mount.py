@@ -29,8 +29,8 @@ from forebay.dashboard.mount import Dashboard, EmbeddedUser
 from forebay.domain.api_key import Grant
 from forebay.errors import ConfigError
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.http.auth import PAGE_HEADER
 from forebay.service.http.cookies import SESSION
+from forebay.service.http.cross_site_check import PAGE_HEADER
 from tests.dashboard.mounted import PATH, PATIENCE, on_fastapi, on_litestar, on_starlette, running
 
 FROM_US = {PAGE_HEADER: "1"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from forebay.stores.redis import connection
-from forebay.stores.redis.key_names import tag
+from forebay.stores.redis.key_layout import tag
 from forebay.stores.redis.lua_scripts import Script, load_scripts
 from tests.urls import url_of
 

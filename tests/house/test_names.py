@@ -148,7 +148,7 @@ def test_gerunds_question_words_twins_and_odd_files_of_an_engine_are_found() -> 
     assert [finding.found for finding in gerund_modules(paths)] == ["looking", "moving", "test_measuring"]
     assert [finding.found for finding in twin_classes(twins)] == ["Job", "Job"]
     assert list(twin_classes({"src/forebay/compat/rq/job.py": twins["src/forebay/app/a.py"]})) == []
-    assert [f.found for f in engine_files([f"{engine}/key_names.py", f"{engine}/odd.py"])] == ["odd"]
+    assert [f.found for f in engine_files([f"{engine}/key_layout.py", f"{engine}/odd.py"])] == ["odd"]
     for text, found in (('"""How jobs are read."""', ["How ..."]), ('"""Job reads."""', [])):
         assert [finding.found for finding in question_docstrings("src/a.py", ast.parse(text))] == found
 

@@ -21,7 +21,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 

@@ -9,7 +9,7 @@ from typing import Any
 from forebay.domain.api_key import KeyPermissions
 from forebay.domain.job import QueueName
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

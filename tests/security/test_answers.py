@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.service.server import ListenAddress, ServerSecurity
+from forebay.service.server_security import ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import speaking
 from tests.service.live_server import serving

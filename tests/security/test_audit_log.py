@@ -17,7 +17,7 @@ from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.operations.gradual_revive import advance_gradual_revives, start_gradual_revive
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock

@@ -29,7 +29,7 @@ from forebay.payload.codec import decode_result, encode_call, encode_result, fra
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.store_wrapper import wrap_engine
 from forebay.service.api_keys import ApiKeyAdmin as ApiKeys
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim

@@ -19,7 +19,7 @@ from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.service.tls_certificates import Certificates, common_name, subject_name
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine

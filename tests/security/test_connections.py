@@ -12,7 +12,7 @@ from threading import Event
 import pytest
 
 from forebay.service.http.connection_limits import ConnectionLimits
-from forebay.service.server import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
+from forebay.service.server_security import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import speaking
 from tests.service.live_server import PATIENCE, Served, serving

@@ -13,16 +13,16 @@ from forebay.domain.login_session import MINUTE_MS, SessionLimits
 from forebay.domain.progress import MAX_STEP_BYTES
 from forebay.service import browser_sessions, client_rate_limits
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
-from forebay.service.grpc import arrivals, health
+from forebay.service.grpc import health, incoming_message_limits
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
 from forebay.service.http.connection_limits import ConnectionLimits
 from forebay.service.http.routes import events
-from forebay.service.refusal_log import LINES
+from forebay.service.request_log import LINES
 from forebay.service.runtime.codec_threads import LARGE
 from forebay.service.runtime.payload_byte_budget import CLAIM_BYTES
 from forebay.service.schema.audit import MAX_CHECKED
-from forebay.service.server import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
+from forebay.service.server_security import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "guide" / "security.md"
 MIB: Final = 1_048_576
@@ -48,7 +48,7 @@ def page() -> str:
         ),
         (
             "the message of a call over gRPC | # s |",
-            (arrivals.ARRIVAL_TIMEOUT_SECONDS,),
+            (incoming_message_limits.ARRIVAL_TIMEOUT_SECONDS,),
         ),
         ("| the rest of a body that was refused | # s, then", (ConnectionLimits.body_rest_seconds,)),
         (
@@ -63,9 +63,9 @@ def page() -> str:
         (
             "at a time over gRPC | #; others wait for # s, and # calls may. A message of more than # KiB",
             (
-                arrivals.MAX_ARRIVING,
-                arrivals.ARRIVAL_TIMEOUT_SECONDS,
-                arrivals.MAX_UNREAD,
+                incoming_message_limits.MAX_ARRIVING,
+                incoming_message_limits.ARRIVAL_TIMEOUT_SECONDS,
+                incoming_message_limits.MAX_UNREAD,
                 LARGE / 1_024,
             ),
         ),

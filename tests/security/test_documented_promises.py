@@ -12,7 +12,7 @@ import pytest
 from forebay.domain.job import QueueName
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import call
 from tests.security.grants import Guarded, guarded

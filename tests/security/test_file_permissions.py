@@ -14,7 +14,7 @@ from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
-from forebay.stores.sqlite.database_files import is_trusted
+from forebay.stores.sqlite.database_paths import is_trusted
 from tests.stores.support import new_job
 
 WORKER = WorkerId("w1")

@@ -31,8 +31,9 @@ from forebay.domain.ulid import decode_ulid, encode_ulid
 from forebay.errors import ForebayError, InvalidJob, PayloadError
 from forebay.payload.codec import decode_call, decode_result, encode_call, encode_result
 from forebay.payload.typed_json import TAGS
-from forebay.stores.factory import open_engine, redact_url
-from forebay.stores.redis.key_names import tag
+from forebay.stores.factory import open_engine
+from forebay.stores.redis.key_layout import tag
+from forebay.stores.url_redaction import redact_url
 
 # The same cases in each run: one that fails is found by the developer who has changed the code, and by no
 # other.

@@ -20,7 +20,7 @@ from forebay.payload import typed_json
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.runtime.codec_threads import LARGE, Converter
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import Spoken, speaking
 from tests.service.live_server import PATIENCE, Holder, Served, serving

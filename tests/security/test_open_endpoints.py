@@ -22,7 +22,7 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import server as grpc_module
 from forebay.service.grpc import servicer
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import Spoken, speaking

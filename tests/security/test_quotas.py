@@ -22,7 +22,7 @@ from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.resources.job_claims import group_key_of
 from forebay.service.schema.job_claims import ClaimRequest
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
 from tests.service.live_protocols import Spoken, speaking

@@ -12,8 +12,8 @@ from forebay.clock import SystemClock
 from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.refusal_log import LINES, Refusals, RequestLine
-from forebay.service.server import ServerSecurity
+from forebay.service.request_log import LINES, Refusals, RequestLine
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import Spoken, speaking
 from tests.service.live_server import PATIENCE

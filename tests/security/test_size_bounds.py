@@ -28,7 +28,7 @@ from forebay.domain.worker import WorkerInfo
 from forebay.errors import ForebayError, InvalidJob, PayloadError
 from forebay.payload.codec import frame
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim

@@ -19,7 +19,8 @@ import httpx2
 from google.protobuf.message import Message
 
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
-from forebay.service.server import ListenAddress, Server, ServerSecurity, open_listener
+from forebay.service.server import Server, open_listener
+from forebay.service.server_security import ListenAddress, ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine
 from tests.service.live_server import PATIENCE

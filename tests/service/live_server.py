@@ -15,7 +15,7 @@ import uvicorn
 
 from forebay.service.http.app import http_app
 from forebay.service.http.connection_limits import ConnectionLimits
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import SettleAndClaimResult

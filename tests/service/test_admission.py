@@ -10,8 +10,8 @@ import pytest
 from forebay.domain.api_key import Grant
 from forebay.domain.job_history import EventKind
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.auth import REQUIRED_ROLES
-from forebay.service.server import ServerSecurity
+from forebay.service.required_roles import REQUIRED_ROLES
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Holder, Served, serving
 

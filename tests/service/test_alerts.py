@@ -17,7 +17,7 @@ from forebay.errors import Forbidden
 from forebay.operations.alerts.evaluation import evaluate
 from forebay.operations.alerts.records import CHANNELS
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Holder, Served, serving
 from tests.worker.support import eventually

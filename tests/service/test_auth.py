@@ -14,15 +14,10 @@ from forebay.domain.document import Document
 from forebay.domain.limits import Limit
 from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
 from forebay.service.api_keys import KIND, ApiKeyAdmin
-from forebay.service.auth import (
-    KEY_CACHE_SECONDS,
-    REQUIRED_ROLES,
-    Caller,
-    KeyAuthenticator,
-    OpenAccess,
-    bearer_token,
-)
+from forebay.service.auth import KEY_CACHE_SECONDS, KeyAuthenticator, OpenAccess, bearer_token
+from forebay.service.caller import Caller
 from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.required_roles import REQUIRED_ROLES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine

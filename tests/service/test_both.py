@@ -9,7 +9,7 @@ import pytest
 from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.grpc.method_table import SERVICES
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import speaking
 from tests.service.operation_walk import STEPS, WAYS, ByGrpc, ByHttp, walk

@@ -12,8 +12,8 @@ from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.auth import REQUIRED_ROLES
-from forebay.service.server import ServerSecurity
+from forebay.service.required_roles import REQUIRED_ROLES
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Holder, Served, serving
 from tests.worker.support import eventually

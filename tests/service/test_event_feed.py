@@ -14,12 +14,12 @@ import pytest
 from forebay.domain.api_key import Grant
 from forebay.errors import StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.auth import Caller
+from forebay.service.caller import Caller
 from forebay.service.http.routes import events
 from forebay.service.http.routes.events import EventStream
 from forebay.service.runtime.event_feed import MAX_UNREAD, FeedFilter, FeedMessage
 from forebay.service.schema.events import EventsMissed
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.factory import open_engine
 from tests.service.live_server import PATIENCE, Served, serving

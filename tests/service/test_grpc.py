@@ -26,7 +26,7 @@ from forebay.service.grpc.requests import (
 )
 from forebay.service.grpc.servicer import MARGIN_SECONDS, address_of, decode_request, limit_wait
 from forebay.service.schema.base import InvalidRequest
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import Spoken, speaking

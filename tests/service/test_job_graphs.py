@@ -13,7 +13,7 @@ from forebay import Forebay, RetryPolicy
 from forebay.domain.api_key import Grant
 from forebay.payload.codec import decode_call
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Holder, Served, serving
 

@@ -16,7 +16,7 @@ from forebay.domain.job import NewJob, QueueName
 from forebay.domain.limits import Limit
 from forebay.domain.query import JobQuery, Page
 from forebay.service.runtime.store_pool import READERS, StorePool
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.reader import MemoryReader

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin, all_keys, digest_of, parse_token
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import Holder, Served, serving
 

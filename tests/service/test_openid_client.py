@@ -20,10 +20,11 @@ from joserfc.jwk import OctKey, RSAKey
 from forebay.domain.job_history import EventKind
 from forebay.domain.openid_roles import GroupGrant, OpenIdSettings
 from forebay.errors import ConfigError
-from forebay.service.http.auth import PAGE_HEADER
+from forebay.service.http.cross_site_check import PAGE_HEADER
 from forebay.service.login_provider import LoginFailed
 from forebay.service.openid_client import Metadata, OpenIdProvider, check_address, derive
-from forebay.service.server import ListenAddress, ServerSecurity, open_listener, serve
+from forebay.service.server import open_listener, serve
+from forebay.service.server_security import ListenAddress, ServerSecurity
 from forebay.stores.contract.engine import Engine
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock

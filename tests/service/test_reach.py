@@ -14,7 +14,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.job_history import ACTIONS, Event, EventKind
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.schema.events import audit_event_view
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_server import PATIENCE, Holder, Served, serving
 from tests.worker.support import eventually

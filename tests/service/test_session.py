@@ -14,8 +14,8 @@ import pytest
 from forebay.domain.api_key import Grant
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.browser_sessions import SessionAdmin
-from forebay.service.http.auth import PAGE_HEADER
-from forebay.service.server import ServerSecurity
+from forebay.service.http.cross_site_check import PAGE_HEADER
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import running
 from tests.service.live_server import PATIENCE, Served, serving

@@ -13,7 +13,7 @@ from forebay.domain.api_key import Grant
 from forebay.domain.job import NewJob, QueueName
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.http.store_rpc import StoreRpc
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.rpc import store_methods

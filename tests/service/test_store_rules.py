@@ -52,8 +52,8 @@ from forebay.payload.codec import decode_call, encode_call, frame
 from forebay.payload.masking import MASK
 from forebay.service.api_keys import KIND, ApiKeyAdmin
 from forebay.service.browser_sessions import KIND as SESSION
-from forebay.service.permissions.store_write_rules import STORE_CALL_RULES
-from forebay.service.server import ServerSecurity
+from forebay.service.permissions.store_call_rules import STORE_CALL_RULES
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseStatus, QueueClaim

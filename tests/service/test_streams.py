@@ -21,7 +21,7 @@ from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.schema.job_claims import ClaimRequest, SettleRequest, SettleResponse
 from forebay.service.schema.jobs import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine

@@ -14,9 +14,10 @@ from typing import Final
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from forebay.stores.postgres.connection import Connection, PostgresAddress, Raw
+from forebay.stores.postgres.connection import Connection, Raw
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import open_schema
+from forebay.stores.postgres.server_address import PostgresAddress
 
 # Statements that a handle has prepared by hand; the driver's own stay, and it knows them.
 _FORGET: Final = """

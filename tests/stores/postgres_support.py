@@ -15,9 +15,9 @@ import psycopg
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import connection
 from forebay.stores.postgres import engine as opening
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
@@ -162,7 +162,7 @@ def _give_back(schema: str) -> None:
 
 # What every program beside a test begins with, after what all of them do; its arguments are URL and schema.
 PRELUDE: Final = """
-from forebay.stores.postgres.connection import PostgresAddress
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 
 engine = PostgresEngine(PostgresAddress(dsn=sys.argv[1], schema=sys.argv[2]))

@@ -13,10 +13,10 @@ from unittest.mock import patch
 import redis
 
 from forebay.stores.redis import connection
-from forebay.stores.redis.connection import RedisAddress
 from forebay.stores.redis.engine import RedisEngine
-from forebay.stores.redis.key_names import tag
+from forebay.stores.redis.key_layout import tag
 from forebay.stores.redis.lua_scripts import load_scripts
+from forebay.stores.redis.server_address import RedisAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.clocks import FollowedClock
 from tests.docs.pages import text

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from forebay.errors import ConfigError, StoreUnusable
-from forebay.stores.factory import open_engine, redact_url
+from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.url_redaction import redact_url
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import everything, new_job
 

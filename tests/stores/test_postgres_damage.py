@@ -17,8 +17,8 @@ from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable, StoreUnusable
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres

@@ -18,9 +18,9 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres
 from tests.stores.contract.steps import together

@@ -10,8 +10,8 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.errors import StoreUnusable
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.server_address import PostgresAddress
 from tests.docs.pages import blocks, run, whole
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job

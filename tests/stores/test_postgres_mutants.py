@@ -8,8 +8,9 @@ from typing import Final
 
 import psycopg
 
-from forebay.stores.postgres.connection import PostgresAddress, for_schema
+from forebay.stores.postgres.connection import for_schema
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.server_address import PostgresAddress
 from tests.stores.postgres_support import new_schema, server
 from tools.mutate import all_mutants
 from tools.statements import read_source

@@ -9,9 +9,10 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from forebay.stores.postgres.connection import Connection, PostgresAddress
+from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.server_address import PostgresAddress
 from tests.stores.postgres_support import new_schema, raw, server
 
 ROWS: Final = 100_000

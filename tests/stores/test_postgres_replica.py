@@ -10,8 +10,8 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
 from forebay.errors import StoreError
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.server_address import PostgresAddress
 from tests.servers import Postgres
 from tests.stores.support import WORKER, claim, complete, new_job
 from tests.worker.support import eventually

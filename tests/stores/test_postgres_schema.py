@@ -7,9 +7,10 @@ import pytest
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
 from forebay.stores.postgres import connection, schema
 from forebay.stores.postgres import engine as opening
-from forebay.stores.postgres.connection import Connection, PostgresAddress
+from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.schema import check_version, statements_for
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.shared.migration_loader import Migration, load_migrations
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, new_schema, problems, raw, server

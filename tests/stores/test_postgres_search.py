@@ -15,11 +15,12 @@ from forebay.domain.query import JobQuery, Page
 from forebay.operations.bulk_actions import cancel_matching
 from forebay.stores.contract.store import Store
 from forebay.stores.postgres import search as search_module
-from forebay.stores.postgres.connection import Connection, PostgresAddress
+from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import statements_for
 from forebay.stores.postgres.search import search
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import new_schema, problems, raw, server
 from tests.stores.support import WORKER, claim, complete, everything, new_job

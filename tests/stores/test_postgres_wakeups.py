@@ -15,8 +15,8 @@ from forebay.domain.settlement import decide
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError
 from forebay.stores.postgres import wakeups
-from forebay.stores.postgres.connection import PostgresAddress
 from forebay.stores.postgres.engine import PostgresEngine
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, raw, server
 from tests.stores.sqlite_support import DEADLINE, in_thread, probe

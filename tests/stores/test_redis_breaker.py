@@ -20,8 +20,9 @@ from forebay.stores.redis.circuit_breaker import (
     ConnectBreaker,
     ServerReachability,
 )
-from forebay.stores.redis.connection import ANSWER_SECONDS, CONNECT_SECONDS, open_connection
+from forebay.stores.redis.connection import CONNECT_SECONDS, open_connection
 from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.redis.server_address import ANSWER_SECONDS
 from forebay.stores.redis.wakeups import CHECK_SECONDS
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import redis as driver
 
-from forebay.stores.redis.key_names import tag
+from forebay.stores.redis.key_layout import tag
 from tests.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer
 from tests.stores.redis_load import Load

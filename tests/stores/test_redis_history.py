@@ -15,8 +15,8 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
 from forebay.stores.redis import pruner
-from forebay.stores.redis.connection import MAX_FINISHED
 from forebay.stores.redis.engine import RedisEngine
+from forebay.stores.redis.server_address import MAX_FINISHED
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, fail, new_job
 

@@ -16,7 +16,7 @@ from forebay.domain.limits import Limit
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.redis import key_names
+from forebay.stores.redis import key_layout
 from forebay.worker.coordinator import POLL_SECONDS
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, fail, new_job
@@ -24,7 +24,7 @@ from tests.stores.support import WORKER, claim, complete, fail, new_job
 MARK = b"a payload that is nowhere else"
 CODE = "\n".join(
     path.read_text(encoding="utf-8")
-    for path in sorted(Path(key_names.__file__).parent.rglob("*"))
+    for path in sorted(Path(key_layout.__file__).parent.rglob("*"))
     if path.suffix in (".py", ".lua")
 )
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from forebay.stores.redis import key_names
+from forebay.stores.redis import key_layout
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.lua_scripts import load_scripts
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import claim, new_job
 
-ENGINE = Path(key_names.__file__).parent
+ENGINE = Path(key_layout.__file__).parent
 FILES = {path.stem: path.read_text(encoding="utf-8") for path in (ENGINE / "lua").glob("*.lua")}
 SHARED = [path.read_text(encoding="utf-8") for path in (ENGINE / "lua" / "shared").glob("*.lua")]
 # They end what cannot be refused: a server without memory must let jobs end, and history go.
@@ -50,7 +50,7 @@ def test_what_ends_jobs_works_without_memory_and_what_brings_them_does_not() -> 
 @pytest.mark.shows("R-STORE-39", "R-STORE-52", "R-STORE-44")
 def test_every_key_is_documented_and_no_script_scans_the_server() -> None:
     text = "\n".join([*FILES.values(), *SHARED])
-    page = key_names.__doc__ or ""
+    page = key_layout.__doc__ or ""
 
     names = set(re.findall(r"prefix \.\. \(?'([a-z_]+)", text)) | set(re.findall(r"or '([a-z_]+):'", text))
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", page)] == []

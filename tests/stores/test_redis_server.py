@@ -20,7 +20,7 @@ from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailabl
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.redis.connection import translate_error
+from forebay.stores.redis.errors import translate_error
 from forebay.stores.redis.reader import _conditions
 from tests.redis_server import RedisServer
 from tests.stores.support import WORKER, claim, complete, everything, new_job

@@ -30,7 +30,7 @@ from forebay.errors import (
     StoreUnusable,
 )
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.server import ServerSecurity
+from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
@@ -42,7 +42,7 @@ from forebay.stores.remote.engine import RemoteEngine
 from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
 from forebay.stores.rpc import encode
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.worker.supervisor.channel import WorkerReady
+from forebay.worker.supervisor.messages import WorkerReady
 from tests.service.live_server import PATIENCE, Served, serving
 from tests.stores.relay import Relay
 from tests.stores.tls_front import CERTIFICATES, TlsFront

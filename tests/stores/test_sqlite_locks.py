@@ -17,9 +17,10 @@ from forebay.domain.query import Counts
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
-from forebay.stores.sqlite.database_files import ANNOUNCEMENT_SECONDS, DatabasePaths
+from forebay.stores.sqlite.database_paths import DatabasePaths
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore
+from forebay.stores.sqlite.waiting_writer import ANNOUNCEMENT_SECONDS, WaitingWriter
 from tests.stores.sqlite_support import DEADLINE, Program, folder_of, in_thread, probe, problems, program, raw
 from tests.stores.support import WORKER, new_job
 
@@ -191,23 +192,23 @@ def test_the_note_goes_when_the_waiter_gives_up(path: Path) -> None:
 
 
 def test_the_note_of_the_dead_is_soon_ignored(path: Path) -> None:
-    places = DatabasePaths(str(path))
-    places.announce_waiting()
-    fresh = places.has_waiting_writer()
+    waiting_writer = WaitingWriter(DatabasePaths(str(path)))
+    waiting_writer.announce()
+    fresh = waiting_writer.is_announced()
 
     long_ago = time.time() - ANNOUNCEMENT_SECONDS - 1  # noqa: TID251 - file times
     os.utime(folder_of(path) / "waiting", (long_ago, long_ago))
 
     assert fresh
-    assert not places.has_waiting_writer()
+    assert not waiting_writer.is_announced()
 
 
 def test_without_a_folder_no_call_waits_and_nothing_fails(tmp_path: Path) -> None:
-    places = DatabasePaths(str(tmp_path / "gone" / "jobs.db"))
+    waiting_writer = WaitingWriter(DatabasePaths(str(tmp_path / "gone" / "jobs.db")))
 
-    assert not places.has_waiting_writer()
-    assert not places.announce_waiting()
-    places.withdraw_waiting()
+    assert not waiting_writer.is_announced()
+    assert not waiting_writer.announce()
+    waiting_writer.withdraw()
 
 
 @pytest.mark.shows("R-STORE-14")
@@ -232,12 +233,12 @@ def test_a_greedy_writer_pauses_while_another_process_waits(
     pauses: list[float] = []
     monkeypatch.setattr("forebay.stores.sqlite.connection.time.sleep", pauses.append)
 
-    monkeypatch.setattr("forebay.stores.sqlite.database_files.CHECK_SECONDS", 0)
+    monkeypatch.setattr("forebay.stores.sqlite.waiting_writer.CHECK_SECONDS", 0)
 
     with opened(path) as store:
         store.insert([new_job()])
         alone = list(pauses)
-        DatabasePaths(str(path)).announce_waiting()
+        WaitingWriter(DatabasePaths(str(path))).announce()
         store.insert([new_job()])
         store.insert([new_job()])
 
@@ -246,13 +247,13 @@ def test_a_greedy_writer_pauses_while_another_process_waits(
 
 
 def test_progress_is_seen_soon_by_a_reader_that_has_just_looked(path: Path) -> None:
-    places = DatabasePaths(str(path))
+    waiting_writer = WaitingWriter(DatabasePaths(str(path)))
     until = time.monotonic() + DEADLINE
-    assert not places.has_waiting_writer()
+    assert not waiting_writer.is_announced()
 
-    DatabasePaths(str(path)).announce_waiting()
-    while not places.has_waiting_writer():
-        DatabasePaths(str(path)).announce_waiting()
+    WaitingWriter(DatabasePaths(str(path))).announce()
+    while not waiting_writer.is_announced():
+        WaitingWriter(DatabasePaths(str(path))).announce()
         assert time.monotonic() < until
 
 

@@ -17,7 +17,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.worker import CommandKind, WorkerInfo
 from forebay.errors import StoreError, StoreUnusable
-from forebay.stores.sqlite import database_files
+from forebay.stores.sqlite import waiting_writer
 from forebay.stores.sqlite import wakeups as module
 from forebay.stores.sqlite.engine import SqliteEngine
 from tests.stores.sqlite_support import DEADLINE, folder_of, probe, problems, program, raw
@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def slow_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a datagram can have been it; and a sender that saw no listener a moment ago looks again."""
     monkeypatch.setattr(module, "POLL_SECONDS", NEVER)
-    monkeypatch.setattr(database_files, "CHECK_SECONDS", 0)
+    monkeypatch.setattr(waiting_writer, "CHECK_SECONDS", 0)
 
 
 class WakeupCount:

@@ -15,10 +15,11 @@ from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import JobTimeout
 from tests.stores.support import WORKER, new_job
 

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
 from forebay.payload.codec import encode_call
+from forebay.worker.assignment import Assignment
 from forebay.worker.coordinator_inbox import Inbox
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, TaskInvocation
 from tests.domain.sample_jobs import a_job
 

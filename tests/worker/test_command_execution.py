@@ -21,11 +21,12 @@ from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment
 from forebay.worker.command_execution import Control
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.queue_weights import QueueWeights
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.worker import Worker
 from tests.app.watched_engine import WatchedEngine
 from tests.worker.rig import Rig

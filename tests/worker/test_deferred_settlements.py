@@ -11,6 +11,7 @@ import pytest
 from forebay.domain.outcome import Completed
 from forebay.errors import StoreBusy
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.deferred_settlements import (
     MAX_OFFERED,
@@ -19,7 +20,7 @@ from forebay.worker.deferred_settlements import (
     EndedAttempts,
 )
 from forebay.worker.process_recycler import ThreadHealth
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from tests.app.watched_store import Watched
 from tests.worker.rig import Rig
 from tests.worker.support import an_assignment

@@ -12,7 +12,7 @@ from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import SettleAndClaimResult
-from forebay.worker.slots import ExecutorKind
+from forebay.worker.assignment import ExecutorKind
 from tests.worker.rig import Rig
 
 

@@ -10,7 +10,7 @@ from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.health_log import HealthLog
-from forebay.worker.status import CpuLoad, cpu_seconds
+from forebay.worker.process_usage import CpuLoad, cpu_seconds
 
 INFO = WorkerInfo(
     id=WorkerId("w1"), state=WorkerState.WORKING, completed=7, failed=1, memory=50 * 2**20, cpu=0.25

@@ -9,8 +9,8 @@ import pytest
 from forebay.domain.job_states import JobState
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Cancelled, Completed, Interrupted
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
-from forebay.worker.slots import Assignment, ExecutorKind
 from forebay.worker.task_invoker import JobInterrupted, JobTimeout
 from tests.app.watched_store import Watched
 from tests.stores.support import WORKER

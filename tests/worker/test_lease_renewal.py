@@ -16,8 +16,9 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment
 from forebay.worker.lease_renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays

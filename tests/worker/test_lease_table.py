@@ -9,8 +9,9 @@ from math import inf
 import pytest
 
 from forebay.domain.lease import Lease
+from forebay.worker.assignment import Assignment
 from forebay.worker.lease_table import ROW_BYTES, LeaseTable
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import a_job
 
 

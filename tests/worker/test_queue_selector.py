@@ -12,12 +12,13 @@ import pytest
 from forebay.domain.job import Job, JobId, QueueName
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeights
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import a_job
 
 CALLS: ExecutorKinds = frozenset([ExecutorKind.CALLS])

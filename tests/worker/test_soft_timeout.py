@@ -12,8 +12,8 @@ import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, current_job
 from forebay.domain.job_states import JobState
+from forebay.worker.assignment import Assignment
 from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, an_assignment, called, eventually

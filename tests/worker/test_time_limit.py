@@ -15,7 +15,7 @@ import pytest
 from forebay import Forebay, RetryPolicy
 from forebay.compat.task_queue.queue import TaskQueue
 from forebay.domain.job_states import JobState
-from forebay.worker.command_execution import stacks
+from forebay.worker.stack_report import stacks
 from forebay.worker.worker import Worker
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 

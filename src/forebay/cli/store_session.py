@@ -22,7 +22,8 @@ from forebay.payload.masking import mask_names
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.factory import open_engine, redact_url
+from forebay.stores.factory import open_engine
+from forebay.stores.url_redaction import redact_url
 
 
 class StoreSession:

@@ -23,13 +23,14 @@ from forebay.cli.app_loader import load_app
 from forebay.cli.suggestions import suggest
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS
 from forebay.errors import ConfigError, ForebayError, StoreUnavailable, WorkersDied
-from forebay.worker.command_execution import SignalPause
 from forebay.worker.coordinator_inbox import WakeSignal
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.parent_death import die_with
 from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits
+from forebay.worker.signal_pause import SignalPause
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
-from forebay.worker.supervisor.channel import TO_WORKER, Channel
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import TO_WORKER
 from forebay.worker.supervisor.supervised_renewal import SupervisorLink
 from forebay.worker.worker import Worker
 

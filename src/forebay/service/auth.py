@@ -1,4 +1,4 @@
-"""Authentication and permissions, free of transport: HTTP and gRPC pass what a client has presented.
+"""Authentication, free of transport: HTTP and gRPC pass what a client has presented.
 
 A server has one `Authenticator`. For each request it does
 
@@ -17,20 +17,19 @@ import asyncio
 import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from forebay.clock import Clock
-from forebay.domain.api_key import ApiKey, KeyState, Role
-from forebay.domain.job import ALERT_QUEUE
+from forebay.domain.api_key import ApiKey, KeyState
 from forebay.domain.limits import Limit
-from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable, Unauthenticated
+from forebay.errors import StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import StoredKey, all_keys, digest_of, parse_token, save_key
 from forebay.service.browser_sessions import SessionCache, ShownSession
-from forebay.service.client_rate_limits import ClientRateLimiter, ClientUsage
+from forebay.service.caller import Caller
+from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
@@ -44,260 +43,8 @@ OPEN_RATE: Final = Limit(scope="global", rate=100, burst=200)
 _ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}\Z")
 _NO_KEY: Final = "show an API key that holds: Authorization: Bearer fbk_..."
 
-_PRODUCERS: Final = frozenset({Role.PRODUCE})
-_CONSUMERS: Final = frozenset({Role.CONSUME})
-_VIEWERS: Final = frozenset({Role.VIEW})
-_OPERATORS: Final = frozenset({Role.OPERATE})
-_ADMINS: Final = frozenset({Role.ADMIN})
-_ALL_ROLES: Final = frozenset(Role)
-
-# Roles that allow an operation, by the name of its handler: one of them is enough. An operation without a row
-# is forbidden to every key.
-REQUIRED_ROLES: Final[Mapping[str, frozenset[Role]]] = {
-    # Producers
-    "enqueue": _PRODUCERS,
-    "enqueue_many": _PRODUCERS,
-    "wait": _PRODUCERS | _VIEWERS,
-    "result": _PRODUCERS | _VIEWERS,
-    "cancel": _PRODUCERS | _OPERATORS,
-    "update_job": _PRODUCERS | _OPERATORS,
-    # Consumers
-    "claim": _CONSUMERS,
-    "give_back": _CONSUMERS,
-    "ack": _CONSUMERS,
-    "nack": _CONSUMERS,
-    "settle": _CONSUMERS,
-    "heartbeat": _CONSUMERS,
-    "extend": _CONSUMERS,
-    "peek": _CONSUMERS | _VIEWERS,
-    # Producers, consumers and viewers
-    "job": _PRODUCERS | _CONSUMERS | _VIEWERS,
-    "queue": _PRODUCERS | _CONSUMERS | _VIEWERS,
-    # Every key
-    **dict.fromkeys(("session", "begin_session", "end_session"), _ALL_ROLES),
-    # Viewers
-    **dict.fromkeys(
-        (
-            "queues",
-            "queue_metrics",
-            "all_metrics",
-            "metric_series",
-            "system_metrics",
-            "exposition",
-            "search",
-            "dead_letters",
-            "failure_groups",
-            "gradual_revives",
-            "gradual_revive",
-            "schedules",
-            "schedule",
-            "preview_schedule",
-            "graph",
-            "stream",
-            "schedule_runs",
-            "workers",
-            "commands",
-            "limits",
-            "alerts",
-            "alert_rules",
-        ),
-        _VIEWERS,
-    ),
-    # Operators: pause, resume, delete and revive what exists
-    **dict.fromkeys(
-        (
-            "pause_queue",
-            "resume_queue",
-            "drain_queue",
-            "purge_queue",
-            "requeue",
-            "bulk",
-            "delete_job",
-            "revive",
-            "replay",
-            "revive_dead",
-            "purge_dead",
-            "start_gradual_revive",
-            "pause_gradual_revive",
-            "resume_gradual_revive",
-            "stop_gradual_revive",
-            "pause_schedule",
-            "resume_schedule",
-            "fire_schedule",
-            "command",
-            "acknowledge_alert",
-            "resolve_alert",
-            "trigger_alert",
-        ),
-        _OPERATORS,
-    ),
-    # Admins: change settings and definitions
-    **dict.fromkeys(
-        (
-            "create_queue",
-            "configure_queue",
-            "delete_queue",
-            "save_schedule",
-            "remove_schedule",
-            "set_limit",
-            "remove_limit",
-            "keys",
-            "key",
-            "create_key",
-            "rotate_key",
-            "revoke_key",
-            "audit",
-            "check_audit",
-            "create_alert_rule",
-            "save_alert_rule",
-            "remove_alert_rule",
-            "alert_channels",
-            "save_alert_channel",
-            "remove_alert_channel",
-            "migrate",
-            "record",
-            "contents",
-            "trace",
-            "inspect",
-            "sweep",
-            "worker_state",
-            "signal",
-        ),
-        _ADMINS,
-    ),
-    # Workers: maintenance tasks
-    "maintenance": _CONSUMERS,
-}
-
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-
-class Caller:
-    """Authenticated client of one request.
-
-    `key` is None where the server asks for no key. `has_token` is false if another program vouches for the
-    client: the embedding app, or a proxy with a client certificate.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        key: ApiKey | None,
-        request: str = "",
-        headers: Mapping[str, str] | None = None,
-        current_key: Callable[[], Awaitable[ApiKey]] | None = None,
-        *,
-        has_token: bool = True,
-        usage: ClientUsage | None = None,
-    ) -> None:
-        self.name = name
-        self.key = key
-        self.has_token: bool = key is not None and has_token
-        self.request = request
-        self.headers: Mapping[str, str] = headers or {}
-        self._current_key = current_key
-        self.usage = usage
-
-    @property
-    def actor(self) -> str:
-        """Name of the caller in the audit log."""
-        return f"{self.name}#{self.request}" if self.request else self.name
-
-    def reserve_wait(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """Count a waiting request of this client while the block lasts; raises TooManyRequests beyond its
-        quota."""
-        return nullcontext() if self.usage is None else self.usage.reserve_wait(group)
-
-    def reserve_stream(self, group: Hashable = None) -> AbstractContextManager[None]:
-        """Count a stream of this client while the block lasts; raises TooManyRequests beyond its quota."""
-        return nullcontext() if self.usage is None else self.usage.reserve_stream(group)
-
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Count a large request as in flight while the block lasts; raises TooManyRequests."""
-        if self.usage is None:
-            yield
-            return
-        self.usage.hold_bytes(size)
-        try:
-            yield
-        finally:
-            self.usage.release_bytes(size)
-
-    def spend(self, data: bytes) -> None:
-        """Count the bytes of a request or an answer."""
-        if self.usage is not None:
-            self.usage.spend(len(data))
-
-    def may(self, operation: str, queue: str | None = None) -> bool:
-        """Return whether the caller may do this to a queue, or to something that belongs to no queue."""
-        needed = REQUIRED_ROLES.get(operation)
-        if needed is None or self.key is None:
-            return needed is not None
-        if queue == ALERT_QUEUE and needed.isdisjoint(_VIEWERS):
-            # A forged delivery would be sent under the channel's signature, and a claimed one would never be
-            # sent. So every change there is for administrators, who may write channels and their secrets.
-            needed, queue = _ADMINS, None
-        return self.key.may(needed, queue)
-
-    def may_in_all_queues(self, operation: str) -> bool:
-        """Return whether the caller may do this to a job of any queue, the queue of alert deliveries
-        included.
-
-        Operations that need a lease skip that queue, because no client can hold a lease on a delivery. This
-        check stands before every ack.
-        """
-        return self.may(operation) and (
-            REQUIRED_ROLES[operation] == _CONSUMERS or self.may(operation, ALERT_QUEUE)
-        )
-
-    def check(self, operation: str, queue: str | None = None) -> None:
-        """Raise Forbidden unless the caller may do this."""
-        if not self.may(operation, queue):
-            raise self._forbidden_error(operation, f" for queue {queue}" if queue else " for all queues")
-
-    def check_any_queue(self, operation: str) -> None:
-        """Raise Forbidden if the caller may do this to no queue at all. This check needs no look at the
-        request's body."""
-        if self.key is not None and not self.key.has(REQUIRED_ROLES.get(operation, ())):
-            raise self._forbidden_error(operation, "")
-
-    def _forbidden_error(self, operation: str, scope_text: str) -> Forbidden:
-        if scope_text.endswith(f" {ALERT_QUEUE}") and self.key is not None:
-            return Forbidden(
-                f"{self.name} may not {operation}: the queue {ALERT_QUEUE} is for deliveries of alerts, "
-                "and that needs the role admin for all queues"
-            )
-        roles = " or ".join(sorted(REQUIRED_ROLES.get(operation, ("none",))))
-        return Forbidden(f"{self.name} may not {operation}: that needs the role {roles}{scope_text}")
-
-    async def recheck(self, operation: str = "", *queues: str) -> None:
-        """Check again after a long wait, in which the key may have changed.
-
-        Raises Unauthenticated for a key that is no longer valid, Forbidden for one that no longer allows this
-        to these queues.
-        """
-        if self._current_key is not None:
-            now = Caller(self.name, await self._current_key())
-            for queue in queues:
-                now.check(operation, queue)
-
-    def may_see(self, queue: str) -> bool:
-        """Return whether the caller may know the jobs of a queue."""
-        return self.may("job", queue)
-
-    def may_read(self, queue: str | None = None) -> bool:
-        """Return whether the caller may read results, steps and log lines of a queue unmasked. For viewers
-        and operators, values under names that look secret are masked."""
-        return self.may("enqueue", queue) or self.may("claim", queue)
-
-    def check_job(self, operation: str, job_id: str, queue: str) -> None:
-        """Raise JobNotFound for a job of a queue that the caller may not see, Forbidden if it may see but not
-        do this."""
-        if not self.may(operation, queue) and not self.may_see(queue):
-            raise JobNotFound(f"there is no job {job_id}")
-        self.check(operation, queue)
 
 
 class Authenticator(Protocol):

@@ -14,7 +14,7 @@ from forebay.maintenance.lease_sweeper import LEASE_MS
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.operations.metrics_recorder import MetricsRecorder
-from forebay.service.refusal_log import Refusals
+from forebay.service.request_log import Refusals
 from forebay.service.resources.alerts import AlertResource
 from forebay.service.resources.api_keys import KeyResource
 from forebay.service.resources.audit import AuditResource

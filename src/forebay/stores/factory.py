@@ -12,6 +12,7 @@ from forebay.clock import Clock
 from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Engine
 from forebay.stores.url_options import option_names
+from forebay.stores.url_redaction import redact_url
 
 Durability = Literal["default", "relaxed", "full"]
 
@@ -22,21 +23,6 @@ _DURABILITIES: Final[dict[str, Durability]] = {
     "relaxed": "relaxed",
     "full": "full",
 }
-# From the first colon after the scheme, if there is one, up to the last @. A password may contain signs
-# without escapes, and a mistyped address contains its password all the same.
-_PASSWORD: Final = re.compile(
-    r"\A((?:{0}|(?!{0}))[^:]*:).*@".format(r"[a-z][a-z0-9+.-]*://"), re.DOTALL | re.IGNORECASE
-)
-# An address inside an address; where its signs are escaped, so is its password. Text that only looks like an
-# address is part of a password.
-_REDIS_OPTION: Final = re.compile(
-    r"(postgres(?:ql)?://(?:[^:@/?#]*(?::[^@]*)?@)?[^@/?#]*/?[^@/?#:]*\?(?:[^@#]*&)?redis=)"
-    r"((?:redis|valkey|unix)s?(?:\+sentinel)?(?::|%3A)[^&#]*)(.*)",
-    re.DOTALL | re.IGNORECASE,
-)
-_SECRET_OPTION: Final = re.compile(
-    r"([?&;][^=&;#]*(?:pass|pwd|secret|token|key)[^=&;#]*=)[^&;#]*", re.IGNORECASE
-)
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:]*)(:[0-9]*)?")
 _URL_FORMS: Final = (
     "memory://, sqlite:///relative.db, sqlite:////absolute.db, postgresql://user@host/database, "
@@ -89,20 +75,6 @@ def open_engine(url: str, *, clock: Clock | None = None, key: str | None = None)
             return _build_remote_engine(shown, parts, key)
         case _:
             raise ConfigError(f"{shown!r} names no store that Forebay knows; write one of {_URL_FORMS}")
-
-
-def redact_url(url: str) -> str:
-    """Return the address without its passwords, as it may be shown and logged."""
-    match = _REDIS_OPTION.fullmatch(url)
-    if match is None:
-        return _redact_text(url)
-    # Each address by itself: else the text between two passwords would be taken for one.
-    prefix, redis, suffix = match.groups()
-    return f"{_redact_text(prefix)}{_redact_text(unquote(redis))}{_redact_text(suffix)}"
-
-
-def _redact_text(url: str) -> str:
-    return _SECRET_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
 
 
 def _split_url(url: str) -> SplitResult:
@@ -169,8 +141,8 @@ def _build_postgres_engine(url: str, parts: SplitResult) -> Engine:
             "everything, or use a Redis store, redis://user:password@host:6379/0"
         )
     try:
-        from forebay.stores.postgres.connection import ANSWER_SECONDS, address_of
         from forebay.stores.postgres.engine import PostgresEngine
+        from forebay.stores.postgres.server_address import ANSWER_SECONDS, address_of
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("psycopg"):
             raise
@@ -202,9 +174,9 @@ def _build_redis_engine(url: str, parts: SplitResult) -> Engine:
     options = dict(_parse_options(url, parts, known=option_names("redis")))
     _check_redis_options(url, options)
     try:
-        from forebay.stores.redis.connection import ANSWER_SECONDS, MAX_FINISHED, RedisAddress
         from forebay.stores.redis.engine import RedisEngine
-        from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.key_layout import DEFAULT_NAMESPACE, tag
+        from forebay.stores.redis.server_address import ANSWER_SECONDS, MAX_FINISHED, RedisAddress
     except ModuleNotFoundError as exc:
         if exc.name is None or not exc.name.startswith("redis"):
             raise

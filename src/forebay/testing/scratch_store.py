@@ -19,7 +19,7 @@ from forebay.operations.bulk_actions import purge
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.factory import redact_url
+from forebay.stores.url_redaction import redact_url
 
 # Calls of a store whose changes outlast the jobs.
 _WRITES: Final = {

@@ -28,11 +28,12 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.job_ids import new_worker_id
 from forebay.testing.fault_injection import Killed
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
 from forebay.worker.progress_buffer import ProgressBuffer
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker, TaskInvocation
 
 OUTAGE_SECONDS: Final = 60.0

@@ -9,7 +9,7 @@ from forebay.domain.job import WorkerId
 from forebay.domain.outcome import AttemptError, Completed, Failed, Outcome
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseStatus
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 
 EndedAttempts = list[tuple[Assignment, Outcome]]
 

@@ -24,6 +24,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.telemetry.log_setup import job_fields
 from forebay.telemetry.observers import SettledAttempt
+from forebay.worker.assignment import Assignment
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
 from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.coordinator_watchdog import Watchdog
@@ -38,7 +39,7 @@ from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_selector import QueueSelector
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import attempt_error
 
 START_WITHIN_SECONDS: Final = 1.0

@@ -10,7 +10,7 @@ from typing import Final
 
 from forebay.domain.outcome import Outcome
 from forebay.stores.contract.values import PendingCancel
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 
 LONGEST_SLEEP_SECONDS: Final = 5.0  # the coordinator never sleeps longer
 

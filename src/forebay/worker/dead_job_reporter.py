@@ -15,7 +15,7 @@ from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
-from forebay.worker.supervisor.channel import JobMarkedDead
+from forebay.worker.supervisor.messages import JobMarkedDead
 
 logger: logging.Logger = logging.getLogger(__name__)
 

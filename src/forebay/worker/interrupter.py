@@ -11,10 +11,11 @@ from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.contract.values import PendingCancel
 from forebay.telemetry.log_setup import job_fields
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executors
 from forebay.worker.process_recycler import MAX_ABANDONED
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import JobInterrupted, JobTimeout, WorkerStopping
 
 REPEAT_STOP_SECONDS: Final = 1.0

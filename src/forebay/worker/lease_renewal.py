@@ -14,9 +14,10 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
 from forebay.telemetry.store_call_durations import log_durations
+from forebay.worker.assignment import Assignment
 from forebay.worker.command_execution import Control
 from forebay.worker.lease_renewal_health import RenewalHealth, RenewalMonitor
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0

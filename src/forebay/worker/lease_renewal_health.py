@@ -12,7 +12,7 @@ import msgspec
 
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 
 HANGS_SECONDS: Final = 5.0
 

@@ -10,7 +10,8 @@ import msgspec
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError
-from forebay.worker.slots import ExecutorKind, Slots
+from forebay.worker.assignment import ExecutorKind
+from forebay.worker.slots import Slots
 
 CHECK_SECONDS: Final = 1.0
 STUCK_DRAIN_SECONDS: Final = 25.0

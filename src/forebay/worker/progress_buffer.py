@@ -18,7 +18,7 @@ from forebay.domain.progress import MAX_LINES, LogLine, Progress, ProgressUpdate
 from forebay.interrupts import uninterrupted
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import LeaseRefusal
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 
 EVERY_SECONDS: Final = 1.0
 # A round trip with an update whose row is locked may wait 4 s for the lock (twice `lock_timeout`), with

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName
 from forebay.stores.contract.values import QueueClaim
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PREFETCH_SECONDS, PrefetchPolicy
 from forebay.worker.queue_weights import QueueWeights
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 
 
 class QueueSelector:

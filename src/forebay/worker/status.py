@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from math import inf
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -13,13 +11,11 @@ from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo, WorkerState
 from forebay.worker.coordinator_watchdog import Watchdog
-from forebay.worker.executors.process_memory import peak_resident_bytes, resident_bytes
 from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.process_recycler import ThreadHealth
+from forebay.worker.process_usage import CpuLoad, resident_memory
 from forebay.worker.queue_weights import QueueWeights
 from forebay.worker.slots import Slots
-
-LOAD_SECONDS: Final = 1.0
 
 
 class WorkerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,35 +84,3 @@ class StatusReporter:
         if self._queue_weights.is_paused:
             return WorkerState.PAUSED
         return WorkerState.WORKING if is_working else WorkerState.IDLE
-
-
-class CpuLoad:
-    """Share of one core that this process uses, between two samples at least a second apart."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._last = clock.monotonic(), cpu_seconds()
-        self._ratio: float | None = None
-
-    def sample(self) -> float | None:
-        """Return the latest share; None in the first second."""
-        now, used = self._clock.monotonic(), cpu_seconds()
-        sampled_at, used_before = self._last
-        if now - sampled_at >= LOAD_SECONDS:
-            self._last = now, used
-            self._ratio = round((used - used_before) / (now - sampled_at), 3)
-        return self._ratio
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process so far."""
-    return time.process_time()
-
-
-def resident_memory() -> int:
-    """Return the resident bytes of this process.
-
-    Where the system does not tell them, return their peak, and 0 where it does not tell that either.
-    """
-    now = resident_bytes()
-    return peak_resident_bytes() if now is None else now

@@ -45,7 +45,7 @@ from forebay.errors import (
 from forebay.operations.batch_settlement import escape_unencodable
 from forebay.payload.codec import VERSION, decode_call, encode_result
 from forebay.telemetry.log_setup import job_fields
-from forebay.worker.slots import Assignment
+from forebay.worker.assignment import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
 SIGNATURE_CHANGED: Final = (

@@ -34,7 +34,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.job_ids import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 from forebay.telemetry.store_call_durations import log_durations
-from forebay.worker.command_execution import Control, SignalPause
+from forebay.worker.command_execution import Control
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.coordinator_watchdog import Watchdog
@@ -44,10 +44,12 @@ from forebay.worker.health_log import HealthLog
 from forebay.worker.lease_renewal import LeaseRenewal
 from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
+from forebay.worker.process_usage import resident_memory
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights, parse_queue_weights
+from forebay.worker.signal_pause import SignalPause
 from forebay.worker.slots import Slots
-from forebay.worker.status import StatusReporter, WorkerStatus, resident_memory
+from forebay.worker.status import StatusReporter, WorkerStatus
 from forebay.worker.stop_timeouts import CLOSING_SECONDS, DRAIN_SECONDS, INTERRUPT_SECONDS
 from forebay.worker.supervisor.standby_renewal import StandbyRenewal
 from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, SupervisorLink, WorkerCallbacks

@@ -24,7 +24,7 @@ from cryptography.x509.oid import NameOID
 
 import forebay
 from forebay.service.generated import forebay_pb2, forebay_pb2_grpc
-from forebay.service.server import ListenAddress
+from forebay.service.server_security import ListenAddress
 from tests.cli.command_runner import DEADLINE, answer, command, environment, refusal
 from tests.worker.support import eventually
 

@@ -16,9 +16,9 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome
+from forebay.worker.assignment import Assignment
 from forebay.worker.executors.event_loop import EventLoopExecutor
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays, waiting_in_c
 

@@ -14,8 +14,8 @@ from forebay import Forebay, current_job
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
+from forebay.worker.assignment import Assignment
 from forebay.worker.executors.event_loop import EventLoopExecutor
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays
 

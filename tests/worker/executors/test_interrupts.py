@@ -39,11 +39,12 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.executors.threads import ThreadExecutor
 from forebay.worker.interrupter import Interrupter
-from forebay.worker.slots import Assignment, ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import an_assignment, no_thread_stays
 

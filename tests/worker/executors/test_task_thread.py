@@ -15,9 +15,9 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.interrupts import check_between_calls, set_interruptible, uninterrupted, wait_for
+from forebay.worker.assignment import Assignment
 from forebay.worker.executors.child_main import MainThread
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, JobInterrupted
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays
 

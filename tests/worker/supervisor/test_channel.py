@@ -13,11 +13,11 @@ from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, CommandKind, WorkerInfo
 from forebay.stores.contract.values import LeaseRefusal, PendingCancel
-from forebay.worker.supervisor.channel import (
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import (
     TO_SUPERVISOR,
     TO_WORKER,
     CancelsRequested,
-    Channel,
     CommandAnswered,
     CommandSent,
     LeasesRenewed,

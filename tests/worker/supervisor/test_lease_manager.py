@@ -25,11 +25,12 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.lease_table import LeaseRow, LeaseTable
-from forebay.worker.supervisor.channel import (
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.lease_manager import LeaseManager
+from forebay.worker.supervisor.messages import (
     TO_SUPERVISOR,
     TO_WORKER,
     CancelsRequested,
-    Channel,
     CommandSent,
     JobMarkedDead,
     LeasesRenewed,
@@ -38,7 +39,6 @@ from forebay.worker.supervisor.channel import (
     WakeUp,
     WorkerAccepted,
 )
-from forebay.worker.supervisor.lease_manager import LeaseManager
 from forebay.worker.supervisor.worker_process import WorkerProcess
 from tests.stores.support import new_job
 from tests.worker.support import eventually

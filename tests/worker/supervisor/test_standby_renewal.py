@@ -15,8 +15,9 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
 from forebay.testing.manual_clock import ManualClock
+from forebay.worker.assignment import Assignment
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.supervisor.standby_renewal import RELIEVED_SECONDS, StandbyRenewal
 from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import SWEEPER, WORKER, claim, new_job

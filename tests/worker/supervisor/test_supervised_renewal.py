@@ -12,7 +12,8 @@ from typing import Final
 import pytest
 
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.supervisor.channel import TO_SUPERVISOR, Channel, WakeUp, WorkerAccepted, WorkerReady
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import TO_SUPERVISOR, WakeUp, WorkerAccepted, WorkerReady
 from forebay.worker.supervisor.supervised_renewal import ORPHANED
 
 DEADLINE: Final = 120.0
@@ -23,7 +24,8 @@ import socket, sys, threading
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.domain.worker import WorkerInfo
-from forebay.worker.supervisor.channel import TO_WORKER, Channel
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import TO_WORKER
 from forebay.worker.lease_table import LeaseTable
 from forebay.stores.factory import open_engine
 from forebay.worker.slots import Slots

@@ -17,7 +17,7 @@ from forebay.cli.settings import read_settings
 from forebay.cli.store_session import open_session
 from forebay.domain.job import check_queue_name, check_task_name
 from forebay.errors import ConfigError, IllegalTransition
-from forebay.stores.factory import redact_url
+from forebay.stores.url_redaction import redact_url
 
 if TYPE_CHECKING:
     from forebay.integrations.importers.importer import ImportResult, NameMapping

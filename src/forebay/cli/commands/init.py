@@ -14,7 +14,8 @@ import click
 
 from forebay.cli.output import Output, text
 from forebay.errors import ConfigError, ForebayError
-from forebay.stores.factory import open_engine, redact_url
+from forebay.stores.factory import open_engine
+from forebay.stores.url_redaction import redact_url
 
 TEMPLATES: Final = Path(__file__).parents[1] / "project"
 # Words for a store, and their URLs.

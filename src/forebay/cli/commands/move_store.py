@@ -18,7 +18,7 @@ from forebay.domain.store_move import MoveComparison, MoveResult
 from forebay.errors import ConfigError
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload.blob_stores import FolderBlobs
-from forebay.stores.factory import redact_url
+from forebay.stores.url_redaction import redact_url
 
 
 @click.command()

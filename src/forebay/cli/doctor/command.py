@@ -36,7 +36,8 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, Forbidden, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
 from forebay.payload.masking import MASK, is_secret
-from forebay.stores.factory import open_engine, redact_url
+from forebay.stores.factory import open_engine
+from forebay.stores.url_redaction import redact_url
 
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
 # Problems of the store with a better remedy than a backup, by the end of their message.

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreUnavailable, StoreUnusable
 from forebay.integrations.importers.source import PAGE_SIZE
-from forebay.stores.factory import redact_url
+from forebay.stores.url_redaction import redact_url
 
 SECONDS: Final = 30.0
 OUR_NAME: Final = "forebay"  # the client name of Forebay's own stores

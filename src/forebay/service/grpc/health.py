@@ -1,4 +1,4 @@
-"""Standard gRPC health service, and reflection: the calls that need no key."""
+"""Standard gRPC health service, and the bounds on calls that need no key."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection
 
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.auth import Authenticator
 from forebay.service.connection_budgets import Budget, network_of
-from forebay.service.grpc.arrivals import Arrivals
+from forebay.service.grpc.incoming_message_limits import Arrivals
 from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.servicer import PACKAGE, MessageTimeout, address_of, read_message
 from forebay.service.runtime.store_readiness import CHECK_SECONDS
@@ -157,16 +156,3 @@ class HealthServicer:
         except (MessageTimeout, InvalidRequest, DecodeError) as exc:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {exc}")
         return str(request.service)
-
-
-class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types
-    """Reflection service of the library, within the bounds of calls without a key."""
-
-    def __init__(self, names: tuple[str, ...], calls: OpenCalls) -> None:
-        super().__init__(names)
-        self._calls = calls
-
-    async def ServerReflectionInfo(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
-        async with self._calls.admit(context):
-            async for answer in super().ServerReflectionInfo(request_iterator, context):
-                yield answer

@@ -32,6 +32,7 @@ from forebay.service.schema.api_keys import KeyList, KeyView, KeyWithToken
 from forebay.service.schema.audit import AuditCheckResponse, AuditResponse
 from forebay.service.schema.base import ChangeResponse, RequestModel, ResponseModel
 from forebay.service.schema.dead_letters import FailureGroupList, GradualReviveList, GradualReviveView
+from forebay.service.schema.job_admin import BulkResponse
 from forebay.service.schema.job_claims import (
     ClaimedJob,
     ClaimRequest,
@@ -46,7 +47,6 @@ from forebay.service.schema.limits import LimitList, LimitView
 from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesResponse
 from forebay.service.schema.queues import DropResponse, QueueList, QueueView
 from forebay.service.schema.schedules import PreviewResponse, ScheduleList, ScheduleRunList, ScheduleView
-from forebay.service.schema.search import BulkResponse
 from forebay.service.schema.workers import CommandList, WorkerList
 
 Request = TypeVar("Request", bound=RequestModel)

@@ -31,6 +31,13 @@ from forebay.service.schema.dead_letters import (
     GradualReviveName,
     GradualReviveRequest,
 )
+from forebay.service.schema.job_admin import (
+    BulkRequest,
+    FilterRequest,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
+)
 from forebay.service.schema.job_claims import (
     AckRequest,
     ClaimCriteria,
@@ -46,13 +53,6 @@ from forebay.service.schema.limits import LimitRequest
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
 from forebay.service.schema.queues import QueueSettingsRequest
 from forebay.service.schema.schedules import ScheduleRequest
-from forebay.service.schema.search import (
-    BulkRequest,
-    FilterRequest,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
-)
 from forebay.service.schema.workers import CommandRequest
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]

@@ -27,12 +27,12 @@ from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.client_rate_limits import Connection, RateAllowance
 from forebay.service.generated import forebay_pb2
-from forebay.service.grpc.arrivals import ARRIVAL_TIMEOUT_SECONDS, Arrivals
+from forebay.service.grpc.incoming_message_limits import ARRIVAL_TIMEOUT_SECONDS, Arrivals
 from forebay.service.grpc.message_codec import mapping_of, message_name
 from forebay.service.grpc.method_table import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.problem_details import make_problem, problem_of
-from forebay.service.refusal_log import RequestLine, key_name_in
+from forebay.service.request_log import RequestLine, key_name_in
 from forebay.service.runtime.codec_threads import BODY_SIZE, LARGE
 from forebay.service.runtime.request_stats import RequestRoute, RequestStats
 from forebay.service.schema.base import InvalidRequest, Problem, RequestModel, ResponseModel

@@ -9,9 +9,9 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from forebay.clock import Clock
-from forebay.service.auth import Caller
+from forebay.service.caller import Caller
 from forebay.service.http.auth import CALLER, REFUSED_KEY_NAME, REQUEST_ID
-from forebay.service.refusal_log import RequestLine
+from forebay.service.request_log import RequestLine
 
 _UNANSWERED: Final = "-"  # the client has disconnected before the response
 

@@ -17,11 +17,11 @@ from forebay.service.auth import Authenticator, OpenAccess
 from forebay.service.client_rate_limits import ClientRateLimiter
 from forebay.service.http.auth import AuthMiddleware
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
+from forebay.service.http.client_disconnect import ClientDisconnected
 from forebay.service.http.errors import HANDLERS
 from forebay.service.http.fast_path import FastPath
 from forebay.service.http.json_body import StrictRequest
 from forebay.service.http.openapi import OpenApiPlugin
-from forebay.service.http.request_context import ClientDisconnected
 from forebay.service.http.request_metrics import RequestMetrics
 from forebay.service.http.routes import (
     alerts,

@@ -17,7 +17,7 @@ from forebay.service.client_rate_limits import Connection
 from forebay.service.connection_budgets import Budget
 from forebay.service.http.auth import CERTIFICATE, CONNECTION
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
-from forebay.service.refusal_log import Refusals
+from forebay.service.request_log import Refusals
 from forebay.service.tls_certificates import subject_name
 
 _FULL: Final = (

@@ -16,7 +16,8 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Receive
 
-from forebay.service.http.request_context import ClientDisconnected, service_of
+from forebay.service.http.client_disconnect import ClientDisconnected
+from forebay.service.http.request_context import service_of
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.schema.base import InvalidRequest
 

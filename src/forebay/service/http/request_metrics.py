@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from forebay.service.http.access_log import line_of
-from forebay.service.refusal_log import Refusals
+from forebay.service.request_log import Refusals
 from forebay.service.runtime.request_stats import OTHER, EndpointMatcher, RequestRoute, RequestStats
 
 FIRST_PROBLEM: Final = 400

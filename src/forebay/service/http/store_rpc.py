@@ -19,13 +19,13 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service import problem_details
 from forebay.service.http.auth import CALLER
-from forebay.service.http.errors import PROBLEM_JSON, RequestTimeout
-from forebay.service.http.json_body import read_body
-from forebay.service.http.request_context import (
+from forebay.service.http.client_disconnect import (
     ClientDisconnected,
     run_while_connected,
     wait_until_disconnected,
 )
+from forebay.service.http.errors import PROBLEM_JSON, RequestTimeout
+from forebay.service.http.json_body import read_body
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.store_calls import WAKEUP_OPERATION, call_store, check_call
 from forebay.service.problem_details import ProblemKind, kind_of, make_problem

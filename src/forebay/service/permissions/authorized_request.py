@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.domain.job import JobId
 from forebay.errors import Forbidden, ForebayError
-from forebay.service.auth import Caller
+from forebay.service.caller import Caller
 from forebay.service.schema.job_views import JobListItem, redact_list_item
 from forebay.service.service import Service
 

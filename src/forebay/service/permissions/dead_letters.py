@@ -18,8 +18,8 @@ from forebay.service.schema.dead_letters import (
     GradualReviveRequest,
     GradualReviveView,
 )
+from forebay.service.schema.job_admin import BulkResponse, SearchRequest
 from forebay.service.schema.job_views import JobList
-from forebay.service.schema.search import BulkResponse, SearchRequest
 from forebay.service.service import Service
 
 

@@ -16,6 +16,14 @@ from forebay.operations.priority_inheritance import MayRaise
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.shared_limits import LimitedJob, check_limits
 from forebay.service.resources.job_reads import QueueFilter
+from forebay.service.schema.job_admin import (
+    BulkRequest,
+    BulkResponse,
+    JobFilter,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
+)
 from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,
@@ -26,14 +34,6 @@ from forebay.service.schema.jobs import (
     EnqueueResponse,
     ResultResponse,
     UpdateJobRequest,
-)
-from forebay.service.schema.search import (
-    BulkRequest,
-    BulkResponse,
-    JobFilter,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
 )
 from forebay.service.service import Service
 

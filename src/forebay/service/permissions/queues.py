@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay.domain.queue import QueueState
 from forebay.service.permissions.authorized_request import AuthorizedRequest
+from forebay.service.schema.job_admin import BulkResponse, FilterRequest
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,
@@ -11,7 +12,6 @@ from forebay.service.schema.queues import (
     QueueSettingsRequest,
     QueueView,
 )
-from forebay.service.schema.search import BulkResponse, FilterRequest
 
 
 async def queues(permit: AuthorizedRequest) -> QueueList:

@@ -15,7 +15,7 @@ from forebay.errors import ConfigError
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.store_access import StoreAccess
 from forebay.service.permissions.store_call_bounds import check_bounds
-from forebay.service.permissions.store_write_rules import STORE_CALL_RULES, check_operation
+from forebay.service.permissions.store_call_rules import STORE_CALL_RULES, check_operation
 from forebay.service.runtime.payload_byte_budget import read_jobs, read_payloads
 from forebay.service.service import Service
 from forebay.stores.contract.values import SettleAndClaimResult

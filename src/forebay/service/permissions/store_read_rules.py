@@ -24,8 +24,8 @@ from forebay.payload.alert_channel_encryption import mask_channel
 from forebay.payload.codec import mask_call
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.service.api_keys import KIND
-from forebay.service.auth import Caller
 from forebay.service.browser_sessions import KIND as SESSION
+from forebay.service.caller import Caller
 from forebay.service.permissions.store_access import ResultFilter, StoreAccess, StoreCallRule, redact_reason
 
 PRIVATE_KINDS: Final = (KIND, SESSION, CHANNEL)

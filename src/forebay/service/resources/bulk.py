@@ -13,7 +13,7 @@ from forebay.operations.bulk_actions import OnResults
 from forebay.operations.job_search import count_jobs
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.schema.search import BulkResponse
+from forebay.service.schema.job_admin import BulkResponse
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult

@@ -23,8 +23,8 @@ from forebay.service.schema.dead_letters import (
     failure_group_list,
     gradual_revive_view,
 )
+from forebay.service.schema.job_admin import BulkResponse, SearchRequest
 from forebay.service.schema.job_views import JobList
-from forebay.service.schema.search import BulkResponse, SearchRequest
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store

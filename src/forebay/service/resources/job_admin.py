@@ -18,16 +18,16 @@ from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import at, length
-from forebay.service.schema.job_views import JobList, job_list_item
-from forebay.service.schema.jobs import ActionResponse, EnqueueResponse
-from forebay.service.schema.payloads import check_not_masked
-from forebay.service.schema.search import (
+from forebay.service.schema.job_admin import (
     BulkRequest,
     BulkResponse,
     ReplayRequest,
     ReviveRequest,
     SearchRequest,
 )
+from forebay.service.schema.job_views import JobList, job_list_item
+from forebay.service.schema.jobs import ActionResponse, EnqueueResponse
+from forebay.service.schema.payloads import check_not_masked
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store

@@ -27,7 +27,7 @@ from forebay.service.schema.metrics import (
     store_usage_view,
 )
 from forebay.stores.contract.reader import Reader
-from forebay.worker.status import cpu_seconds, resident_memory
+from forebay.worker.process_usage import cpu_seconds, resident_memory
 
 PEEK_LIMIT: Final = 1_000
 

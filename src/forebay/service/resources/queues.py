@@ -17,6 +17,7 @@ from forebay.operations import bulk_actions
 from forebay.service.resources.bulk import DELETABLE, REVIVABLE, run_bulk
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
+from forebay.service.schema.job_admin import BulkResponse, FilterRequest, JobFilter
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,
@@ -25,7 +26,6 @@ from forebay.service.schema.queues import (
     QueueView,
     queue_view,
 )
-from forebay.service.schema.search import BulkResponse, FilterRequest, JobFilter
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 

@@ -13,7 +13,7 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.operations.queue_stats import QueueStats, QueueTotals
 from forebay.service.runtime.request_stats import LatencyHistogram, RequestStats
-from forebay.worker.status import cpu_seconds
+from forebay.worker.process_usage import cpu_seconds
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4"  # the framework adds the charset
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0)

@@ -17,17 +17,10 @@ from forebay.domain.job_states import LIVE, WAITING, JobState
 from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue, QueueState, stagger_task_name
 from forebay.domain.settlement import promoted_at
-from forebay.domain.worker import COMMAND_RETENTION_MS, WorkerInfo
-from forebay.stores.contract.clock_readings import (
-    NAMES,
-    ClockReading,
-    is_recorded,
-    latest_old_enough,
-    slot_name,
-)
+from forebay.domain.worker import COMMAND_RETENTION_MS
 from forebay.stores.memory import audit_log
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
-from forebay.stores.memory.state import State, check_writable
+from forebay.stores.memory.state import State
 
 WORKER_RETENTION_MS: Final = DAY_MS
 _EXCERPT: Final = 200
@@ -113,29 +106,12 @@ def prune(state: State, limit: int) -> int:
     return len(pruned)
 
 
-def heartbeat(state: State, worker: WorkerInfo) -> None:
-    check_writable(worker.id, worker.host, *worker.queues, *worker.paused, *worker.running)
-    stored = state.workers.get(worker.id)
-    started_at = (worker.started_at or state.now) if stored is None else stored.started_at
-    state.write(state.workers, worker.id, replace(worker, started_at=started_at, heartbeat_at=state.now))
-
-
 def acquire_maintenance(state: State, name: str, every_ms: int) -> bool:
     # A due time further ahead than `every_ms` was written before the clock was set back.
     if state.now < state.maintenance.get(name, 0) <= state.now + every_ms:
         return False
     state.write(state.maintenance, name, state.now + every_ms)
     return True
-
-
-def read_clock(state: State, *, record: bool) -> ClockReading:
-    if not record:
-        return ClockReading(now=state.now)
-    recorded = [state.maintenance[name] for name in NAMES if name in state.maintenance]
-    slot = slot_name(state.now)
-    if not is_recorded(state.now, state.maintenance.get(slot)):
-        state.write(state.maintenance, slot, state.now)
-    return ClockReading(now=state.now, earlier=latest_old_enough(state.now, recorded))
 
 
 def _promote_from(state: State, heaps: list[JobHeap], limit: int) -> int:

@@ -17,7 +17,8 @@ from forebay.stores.contract.values import LeaseRefusal
 from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.insert import insert_follow_up
 from forebay.stores.memory.job_heap import StoredJob
-from forebay.stores.memory.state import State, check_writable
+from forebay.stores.memory.state import State
+from forebay.stores.memory.text_check import check_writable
 
 SettleReply = Literal["settled", "repeated"] | LeaseRefusal
 

@@ -17,7 +17,8 @@ from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.insert import copy_for_caller
 from forebay.stores.memory.leases import _jobs_of_worker, _lease, _pending_cancels
 from forebay.stores.memory.settle import _refusal, _settle
-from forebay.stores.memory.state import State, check_writable
+from forebay.stores.memory.state import State
+from forebay.stores.memory.text_check import check_writable
 
 
 def settle_and_claim(

@@ -1,11 +1,10 @@
-"""State of the in-memory engine. Every write goes through it and can be undone until its call ends."""
+"""State of the in-memory engine: its tables, and the indexes of its jobs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -14,7 +13,7 @@ from forebay.domain.dependencies import DependencyEvent, Edge
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS, joining_virtual_time, lane_for_keys, resuming_virtual_time
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
-from forebay.domain.job_history import MAX_EVENTS, Attempt, Changes, Event, EventKind
+from forebay.domain.job_history import Attempt
 from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
@@ -24,12 +23,11 @@ from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.schedule import Schedule, ScheduleRun
 from forebay.domain.worker import Command, WorkerInfo
-from forebay.errors import StoreRefused
+from forebay.stores.memory.event_log import EventLog
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
+from forebay.stores.memory.text_check import check_writable
+from forebay.stores.memory.undo_log import set_or_remove
 from forebay.stores.shared.limits import StoredLimit
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 QueueKey = tuple[QueueName, str]
 
@@ -42,7 +40,7 @@ class MetricsState:
         self.removed_counts: dict[str, int] = {}
 
 
-class State:
+class State(EventLog):
     """Tables as dictionaries, and the undo steps of the current call.
 
     Values are never changed in place, so that an undo step puts the old value back.
@@ -54,10 +52,10 @@ class State:
     limit_lanes: dict[tuple[QueueName, str], int]
     # Fairness keys with jobs parked at a limit: queue, scope, key -> virtual time there, and in the queue.
     limit_fairness_keys: dict[tuple[QueueName, str, str], tuple[int, int]]
-    audit: dict[int, Event]  # lines of the audit log by number
     audit_chain: dict[int, ChainLine]  # lines of the chain, by position
 
     def __init__(self, new_id: Callable[[], JobId]) -> None:
+        super().__init__()
         self.new_id = new_id
         self.jobs: dict[JobId, StoredJob] = {}
         self.jobs_by_state: dict[tuple[QueueName, JobState], dict[JobId, StoredJob]] = defaultdict(dict)
@@ -68,8 +66,6 @@ class State:
         self.idempotency_keys: dict[QueueKey, tuple[JobId, int]] = {}
         # Each failed attempt with the worker that settled it, which need not be the one that ran it.
         self.attempts: dict[JobId, tuple[tuple[Attempt, WorkerId], ...]] = {}
-        self.events: dict[int, Event] = {}
-        self.job_events: dict[JobId, tuple[int, ...]] = {}
         self.archive: dict[int, ArchiveEntry] = {}
         self.workers: dict[WorkerId, WorkerInfo] = {}
         self.commands: dict[str, Command] = {}
@@ -86,13 +82,12 @@ class State:
         self.rate_buckets: dict[str, Bucket] = {}  # of keys, and of rates of new jobs
         # Fairness keys with pending jobs, and their virtual times.
         self.fairness_keys: dict[tuple[QueueName, str], int] = {}
-        self.limit_lanes, self.limit_fairness_keys, self.audit, self.audit_chain = {}, {}, {}, {}
+        self.limit_lanes, self.limit_fairness_keys, self.audit_chain = {}, {}, {}
         self.schedules: dict[str, Schedule] = {}
         self.schedule_runs: dict[str, tuple[ScheduleRun, ...]] = {}
         self.documents: dict[tuple[str, str], Document] = {}
         self.metrics: MetricsState = MetricsState()
         self.maintenance: dict[str, int] = {}
-        self.counters: dict[str, int] = {}
         self.ready: dict[tuple[QueueName, str | None, bool], JobHeap] = {}
         self.delayed: dict[QueueName, JobHeap] = {}
         self.expiring, self.rescoring = JobHeap(self.jobs, _expires_at), JobHeap(self.jobs, _rescore_at)
@@ -102,23 +97,11 @@ class State:
         self.now = now
         self.needs_wakeup: bool = False
         self.released_queues: set[QueueName] = set()  # queues with parked jobs that a released slot may take
-        self._undo: list[Callable[[], None]] = []
+        self._undo_steps = []
 
     def undo(self) -> None:
         self.needs_wakeup = False
-        for step in reversed(self._undo):
-            step()
-
-    def write(self, table: dict[K, V], key: K, value: V | None) -> None:
-        """Set a value, or remove it with None."""
-        self._undo.append(partial(_set, table, key, table.get(key)))
-        _set(table, key, value)
-
-    def next_number(self, name: str) -> int:
-        """Return the next number of a series."""
-        number = self.counters.get(name, 0) + 1
-        self.write(self.counters, name, number)
-        return number
+        super().undo()
 
     # Jobs
 
@@ -126,7 +109,7 @@ class State:
         """Write a job, and update its indexes."""
         job = record.job
         check_writable(job.worker, job.reason, job.cancel_reason)
-        self._undo.append(partial(self._replace, job.id, self.jobs.get(job.id)))
+        self._undo_steps.append(partial(self._replace, job.id, self.jobs.get(job.id)))
         self._replace(job.id, record)
         self.needs_wakeup = self.needs_wakeup or job.state in WAITING
 
@@ -213,7 +196,7 @@ class State:
         """Remove a job with its unique key, its history, its progress and the edges to its parents."""
         self.release_unique_key(job)
         self._remove_edges(job)
-        self._undo.append(partial(self._replace, job.id, self.jobs[job.id]))
+        self._undo_steps.append(partial(self._replace, job.id, self.jobs[job.id]))
         self._replace(job.id, None)
         self.count_removed(job.queue)
         self.write(self.attempts, job.id, None)
@@ -279,7 +262,7 @@ class State:
         old = self.jobs.get(job_id)
         if old is not None:
             self._remove_from_indexes(old.job)
-        _set(self.jobs, job_id, record)
+        set_or_remove(self.jobs, job_id, record)
         if record is not None:
             self._add_to_indexes(record, old)
 
@@ -301,98 +284,6 @@ class State:
             self.delayed_heap(job.queue).add(record, old)
         self.expiring.add(record, old)
         self.rescoring.add(record, old)
-
-    # Events
-
-    def record_job_event(
-        self,
-        kind: EventKind,
-        job: Job,
-        *,
-        actor: str | None = None,
-        attempt: int | None = None,
-        detail: str = "",
-        changes: Changes | None = None,
-    ) -> None:
-        """Record an event of a job."""
-        self.record(
-            Event(
-                kind=kind,
-                job_id=job.id,
-                queue=job.queue,
-                attempt=attempt,
-                actor=actor,
-                detail=detail,
-                changes=changes or {},
-            )
-        )
-
-    def record(self, event: Event) -> None:
-        """Add an event to the history, or count it as omitted if its job has the most already. Add an
-        action to the audit log."""
-        check_writable(event.job_id, event.queue, event.actor, event.detail)
-        event = replace(event, occurred_at=event.occurred_at or self.now)
-        if event.is_history:
-            self._record_history(event)
-        if event.is_action:
-            self.write(self.audit, self.next_number("event"), event)
-
-    def _record_history(self, event: Event) -> None:
-        if event.job_id is None:
-            self.write(self.events, self.next_number("event"), event)
-        elif len(self.job_events.get(event.job_id, ())) < MAX_EVENTS:
-            self._append_job_event(event.job_id, event)
-        else:
-            self._count_omitted(event.job_id, event)
-
-    def remove_event(self, number: int) -> None:
-        job_id = self.events[number].job_id
-        self.write(self.events, number, None)
-        if job_id is not None and number in self.job_events.get(job_id, ()):
-            rest = tuple(event_number for event_number in self.job_events[job_id] if event_number != number)
-            self.write(self.job_events, job_id, rest or None)
-
-    def _append_job_event(self, job_id: JobId, event: Event) -> None:
-        number = self.next_number("event")
-        self.write(self.events, number, event)
-        self.write(self.job_events, job_id, (*self.job_events.get(job_id, ()), number))
-
-    def _count_omitted(self, job_id: JobId, event: Event) -> None:
-        for number in self.job_events[job_id]:
-            omitted = self.events[number]
-            if omitted.kind is EventKind.EVENTS_OMITTED:
-                self.write(
-                    self.events,
-                    number,
-                    replace(omitted, occurred_at=event.occurred_at, detail=str(int(omitted.detail) + 1)),
-                )
-                return
-        omitted = Event(
-            kind=EventKind.EVENTS_OMITTED,
-            occurred_at=event.occurred_at,
-            job_id=job_id,
-            queue=event.queue,
-            detail="1",
-        )
-        self._append_job_event(job_id, omitted)
-
-
-def check_writable(*texts: str | None) -> None:
-    """Raise StoreRefused for text that an engine which writes UTF-8 could not store."""
-    for text in texts:
-        if text is None or text.isascii():
-            continue
-        try:
-            text.encode()
-        except UnicodeEncodeError as exc:
-            raise StoreRefused(f"this text cannot be written as UTF-8: {text!r:.60}") from exc
-
-
-def _set(table: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
 
 
 # The queue is compared because a revived job may have moved to another one.

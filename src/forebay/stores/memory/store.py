@@ -37,7 +37,6 @@ from forebay.stores.contract.values import (
 from forebay.stores.memory import (
     admin,
     audit_log,
-    commands,
     documents,
     insert,
     job_import,
@@ -48,8 +47,10 @@ from forebay.stores.memory import (
     settle_and_claim,
 )
 from forebay.stores.memory import leases as leases_module
+from forebay.stores.memory.clock_readings import read_clock
 from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.state import State
+from forebay.stores.memory.workers import answer_command, heartbeat, send_command, take_commands
 
 
 class MemoryStore:
@@ -225,7 +226,7 @@ class MemoryStore:
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._change_state() as state:
-            maintenance.heartbeat(state, worker)
+            heartbeat(state, worker)
 
     def remove_worker(self, worker: WorkerId) -> None:
         with self._change_state() as state:
@@ -241,15 +242,15 @@ class MemoryStore:
         actor: str = "",
     ) -> list[Command]:
         with self._change_state() as state:
-            return commands.send_command(state, kind, workers, queue, expires_ms, actor)
+            return send_command(state, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         with self._change_state() as state:
-            return commands.take_commands(state, workers)
+            return take_commands(state, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:
         with self._change_state() as state:
-            commands.answer_command(state, command_id, text)
+            answer_command(state, command_id, text)
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         with self._change_state() as state:
@@ -257,7 +258,7 @@ class MemoryStore:
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         with self._change_state() as state:
-            return maintenance.read_clock(state, record=record)
+            return read_clock(state, record=record)
 
     def record_events(self, events: Sequence[Event]) -> None:
         with self._change_state() as state:

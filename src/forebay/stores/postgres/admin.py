@@ -1,4 +1,4 @@
-"""Actions of operators and programs: cancel, update, revive, delete; queues, workers, clock."""
+"""Actions of operators and programs: cancel, update, revive and delete jobs; save and drop queues."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import LIVE, WAITING, JobState, is_final
 from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
-from forebay.stores.contract.clock_readings import (
-    NAMES,
-    ClockReading,
-    is_recorded,
-    latest_old_enough,
-    slot_name,
-)
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres.connection import RetryTransaction
@@ -39,7 +31,6 @@ from forebay.stores.postgres.maintenance import (
 from forebay.stores.postgres.row_locks import busy_result, lock_jobs, row_key
 from forebay.stores.postgres.rows import options_text_with
 from forebay.stores.postgres.transaction import JobKey, Transaction
-from forebay.stores.shared.rows import json_text, worker_details_json
 
 
 class BusyReason(str):
@@ -430,36 +421,3 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
 
 
 # Workers and maintenance
-
-
-def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
-    values = {
-        "id": worker.id,
-        "host": worker.host,
-        "pid": worker.pid,
-        "queues": json_text(worker.queues),
-        "state": worker.state.value,
-        "started_at": worker.started_at or tx.now,
-        "now": tx.now,
-        "details": worker_details_json(worker),
-    }
-    tx.run("heartbeat", values)
-
-
-def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
-    return tx.one("acquire_maintenance", {"name": name, "every_ms": every_ms}) is not None
-
-
-def read_clock(tx: Transaction, *, record: bool) -> ClockReading:
-    """Read the clock and, with `record`, store the reading in its slot.
-
-    Two transactions at once may both read before either writes. The second then replaces the first one's
-    reading by one of the same moment: whatever the order, each slot has a time at which the clock was read.
-    """
-    if not record:
-        return ClockReading(now=tx.now)
-    recorded: dict[str, int] = dict(tx.all("clock_readings", {"names": list(NAMES)}))
-    slot = slot_name(tx.now)
-    if not is_recorded(tx.now, recorded.get(slot)):
-        tx.run("clock_record", {"name": slot, "now": tx.now})
-    return ClockReading(now=tx.now, earlier=latest_old_enough(tx.now, list(recorded.values())))

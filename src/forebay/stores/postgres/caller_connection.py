@@ -16,13 +16,13 @@ from forebay.stores.postgres.connection import (
     ID_TAKEN,
     PARTITION_CREATED,
     TRIES,
-    PostgresAddress,
     RetryTransaction,
     Values,
     use_our_types,
 )
-from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
-from forebay.stores.postgres.placeholders import as_psycopg_error, number_placeholders
+from forebay.stores.postgres.errors import DRIVER_ERRORS, as_psycopg_error, translate_error
+from forebay.stores.postgres.placeholders import number_placeholders
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.shared.caller_connections import (
     BEGIN_FIRST,
     driver_connection,

@@ -1,4 +1,4 @@
-"""Connection to a PostgreSQL server: settings, transactions with retries, translated errors."""
+"""Connection to a PostgreSQL server: settings, and transactions with retries."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from math import ceil, inf
+from math import inf
 from typing import Any, Final, TypeVar
 
-import msgspec
 import psycopg
 from psycopg import errors
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from forebay.errors import ConfigError, StoreBusy, StoreError
+from forebay.errors import StoreBusy, StoreError
 from forebay.stores.postgres.binary_parameters import ListDumper
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.session import Session
 
 T = TypeVar("T")
@@ -29,9 +29,6 @@ Statements = Mapping[str, bytes]
 
 TRIES: Final = 10
 CANCEL_SECONDS: Final = 5.0
-CONNECT_SECONDS: Final = 10
-# Seconds without a response. A running server ends a statement before that.
-ANSWER_SECONDS: Final = 35.0
 # The same for renewals: a third of the usual lease, after which leases are renewed.
 RENEWAL_SECONDS: Final = 10.0
 # A session that was idle for so long is checked before its next use: a restart of the server, a failover or a
@@ -79,88 +76,6 @@ PARTITION_CREATED: Final = errors.CheckViolation
 ID_TAKEN: Final = errors.UniqueViolation
 # Nothing of the transaction has happened, and another try may succeed.
 RETRYABLE_ERRORS: Final = (errors.DeadlockDetected, errors.SerializationFailure, PARTITION_CREATED, ID_TAKEN)
-
-
-class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Address of a store with its connection options.
-
-    `pooled` means a pooler that gives each transaction to any session: then no state may stay in a session,
-    and no statement is prepared. A server is given up after `response_timeout` seconds without a response.
-    """
-
-    dsn: str
-    schema: str = "forebay"
-    pooled: bool = False
-    notifies: bool = True
-    response_timeout: float = ANSWER_SECONDS
-
-    @property
-    def location(self) -> str:
-        """One text for all addresses of one store; without user and password."""
-        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        database = parts.get("dbname") or parts.get("user") or ""
-        server = f"{parts.get('host') or 'localhost'}:{parts.get('port') or 5432}"
-        return f"postgresql://{server}/{database}?schema={self.schema}"
-
-    @property
-    def connect_timeout(self) -> int:
-        """Seconds for connecting to each host."""
-        return min(CONNECT_SECONDS, ceil(self.response_timeout))
-
-    @property
-    def statement_timeout(self) -> str:
-        """Statement timeout: less than the response timeout, so that a running server ends the statement."""
-        return f"{max(self.response_timeout - 5, self.response_timeout / 2) * 1_000:.0f}ms"
-
-    @property
-    def application(self) -> str:
-        """Name of the sessions on the server, which distinguishes stores of one database."""
-        return "forebay" if self.schema == "forebay" else f"forebay {self.schema}"
-
-    @property
-    def channel(self) -> str:
-        """NOTIFY channel of the wake-ups of this store."""
-        return f"forebay:{self.schema}"[:63]
-
-
-def address_of(
-    dsn: str,
-    safe_url: str,
-    schema: str = "forebay",
-    pooler: str = "session",
-    notify: str | None = None,
-    response_timeout: float = ANSWER_SECONDS,
-) -> PostgresAddress:
-    """Return the address for the options of a URL; raise ConfigError for invalid ones.
-
-    Behind a transaction pooler LISTEN does not work, so nothing is sent there unless `notify` is on.
-    """
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,54}", schema):
-        raise ConfigError(
-            f"{safe_url!r}: schema must be 1 to 55 letters, digits and underscores, and not begin "
-            f"with a digit"
-        )
-    if pooler not in ("session", "transaction"):
-        raise ConfigError(f"{safe_url!r}: pooler must be session or transaction")
-    if notify not in ("on", "off", None):
-        raise ConfigError(f"{safe_url!r}: notify must be on or off")
-    try:
-        psycopg.conninfo.conninfo_to_dict(dsn)
-    except psycopg.ProgrammingError as exc:
-        # Not chained, and quoted only if it names an option: the message may hold the password. An option may
-        # hold it too, if there is an @ behind the ?: it belongs to a password that was not escaped.
-        has_sign = "%40" in dsn.partition("?")[2]
-        option = None if has_sign else re.match(r"invalid URI query parameter: .*", str(exc))
-        hint = option[0] if option else "write postgresql://user:password@host:port/database"
-        raise ConfigError(f"{safe_url!r} is not an address of PostgreSQL: {hint}") from None
-    is_pooled = pooler == "transaction"
-    return PostgresAddress(
-        dsn=dsn,
-        schema=schema,
-        pooled=is_pooled,
-        notifies=not is_pooled if notify is None else notify == "on",
-        response_timeout=response_timeout,
-    )
 
 
 class RetryTransaction(Exception):

@@ -17,7 +17,7 @@ from forebay.stores.postgres.caller_connection import (
     run_with_connection_async,
     wrap_connection,
 )
-from forebay.stores.postgres.connection import SCHEMA_SECONDS, Connection, PostgresAddress
+from forebay.stores.postgres.connection import SCHEMA_SECONDS, Connection
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
 from forebay.stores.postgres.schema import (
@@ -28,6 +28,7 @@ from forebay.stores.postgres.schema import (
     statements_for,
     watch_schema,
 )
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.settle import settle_all
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import HandleCache, Transaction

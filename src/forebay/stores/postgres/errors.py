@@ -10,6 +10,7 @@ from psycopg import errors
 
 from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.stores.postgres.session import ServerTimeout
+from forebay.stores.shared.caller_connections import is_from
 
 _AWAY: Final = "cannot be reached"
 _TOO_MANY_CONNECTIONS: Final = "has no connection left: raise max_connections or use a pooler"
@@ -99,3 +100,19 @@ def _lock_context(exc: psycopg.Error) -> str:
     """Return the row and table of the lock that timed out, in the words of the server."""
     context = exc.diag.context if isinstance(exc, errors.LockNotAvailable) else None
     return f", {context.splitlines()[0]}" if context else ""
+
+
+def as_psycopg_error(exc: Exception) -> Exception:
+    """Return the error that psycopg would have raised, so that one table translates the errors of both."""
+    if not is_from("asyncpg", exc):
+        return exc
+    code = getattr(exc, "sqlstate", None)
+    if code is None:  # raised by the driver: a value that it cannot send, or no connection
+        return (
+            psycopg.DataError(str(exc)) if isinstance(exc, ValueError) else psycopg.InterfaceError(str(exc))
+        )
+    try:
+        kind = psycopg.errors.lookup(code)
+    except KeyError:
+        kind = psycopg.DatabaseError
+    return kind(str(exc))

@@ -38,7 +38,12 @@ from forebay.stores.postgres.low_water_marks import (
     LowWaterMarks,
 )
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.shared.rows import STATES, Row, fairness_key_in, queue_from_row
+from forebay.stores.shared.rows import (
+    STATES,
+    Row,
+    fairness_key_in,
+    queue_from_row,
+)
 
 WORKER_RETENTION_MS: Final = DAY_MS
 EXCERPT: Final = 200
@@ -419,3 +424,7 @@ def _text_of(excerpt: bytes) -> str:
 def load_all_queues(tx: Transaction) -> list[Queue]:
     """Return every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues")]
+
+
+def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
+    return tx.one("acquire_maintenance", {"name": name, "every_ms": every_ms}) is not None

@@ -1,13 +1,9 @@
-"""Numbered placeholders and errors of asyncpg."""
+"""Numbered placeholders of asyncpg."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
-
-import psycopg
-
-from forebay.stores.shared.caller_connections import is_from
 
 
 @cache
@@ -22,19 +18,3 @@ def number_placeholders(statement: bytes) -> tuple[str, tuple[str, ...]]:
 
     text = re.sub(r"%\((\w+)\)[sb]|%%", number, statement.decode())
     return text, tuple(names)
-
-
-def as_psycopg_error(exc: Exception) -> Exception:
-    """Return the error that psycopg would have raised, so that one table translates the errors of both."""
-    if not is_from("asyncpg", exc):
-        return exc
-    code = getattr(exc, "sqlstate", None)
-    if code is None:  # raised by the driver: a value that it cannot send, or no connection
-        return (
-            psycopg.DataError(str(exc)) if isinstance(exc, ValueError) else psycopg.InterfaceError(str(exc))
-        )
-    try:
-        kind = psycopg.errors.lookup(code)
-    except KeyError:
-        kind = psycopg.DatabaseError
-    return kind(str(exc))

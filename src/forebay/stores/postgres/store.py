@@ -30,11 +30,12 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.postgres import admin, commands, dependency_propagation, maintenance, partitions
+from forebay.stores.postgres import admin, dependency_propagation, maintenance, partitions
 from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary_parameters import bigint, bigints, text, texts
 from forebay.stores.postgres.claim_cursor import ClaimCursor
+from forebay.stores.postgres.clock_readings import read_clock
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.documents import PostgresDocumentStore
 from forebay.stores.postgres.insert import InsertRules, insert_all
@@ -49,6 +50,14 @@ from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more
 from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier
+from forebay.stores.postgres.workers import (
+    KINDS,
+    answer_command,
+    commands_from_rows,
+    heartbeat,
+    send_command,
+    take_commands,
+)
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.partial_failures import raise_as_lost_response, run_optional
@@ -388,7 +397,7 @@ class PostgresStore(
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():
-            self._write(lambda tx: admin.heartbeat(tx, worker))
+            self._write(lambda tx: heartbeat(tx, worker))
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("remove_worker", {"id": worker}))
@@ -402,29 +411,29 @@ class PostgresStore(
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return self._write(lambda tx: commands.send_command(tx, kind, workers, queue, expires_ms, actor))
+        return self._write(lambda tx: send_command(tx, kind, workers, queue, expires_ms, actor))
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         self._check_open()
-        values = {"workers": texts(workers), "kinds": texts(commands.KINDS)}
+        values = {"workers": texts(workers), "kinds": texts(KINDS)}
         with self._connection.short_timeouts():  # called by the thread that renews leases
             rows = self._autocommit.all("commands_take", values)
             if rows is not None:
-                return commands.commands_from_rows(rows)
-            return self._write(lambda tx: commands.take_commands(tx, workers))
+                return commands_from_rows(rows)
+            return self._write(lambda tx: take_commands(tx, workers))
 
     def answer_command(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commands.answer_command(tx, command_id, text))
+        self._write(lambda tx: answer_command(tx, command_id, text))
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
         self._check_open()
         rows = self._autocommit.all("acquire_maintenance", {"name": text(name), "every_ms": bigint(every_ms)})
         if rows is not None:
             return bool(rows)
-        return self._write(lambda tx: admin.acquire_maintenance(tx, name, every_ms))
+        return self._write(lambda tx: maintenance.acquire_maintenance(tx, name, every_ms))
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
-        return self._write(lambda tx: admin.read_clock(tx, record=record))
+        return self._write(lambda tx: read_clock(tx, record=record))
 
     def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events))

@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from forebay.stores.postgres.connection import PostgresAddress
+from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.postgres.session import Session
 from forebay.stores.postgres.transaction import CommitNotifier
 

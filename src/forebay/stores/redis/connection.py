@@ -1,15 +1,12 @@
-"""Connection to a Redis server: settings, script calls and error translation."""
+"""Connection to a Redis server: settings and script calls."""
 
 from __future__ import annotations
 
-import re
-import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from time import monotonic
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import redis
@@ -17,113 +14,20 @@ from redis.backoff import NoBackoff
 from redis.connection import ConnectionPool
 from redis.retry import Retry
 
-from forebay.errors import ConfigError, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+from forebay.errors import ConfigError, StoreError
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.key_names import DEFAULT_NAMESPACE, tag
+from forebay.stores.redis.errors import _unwritable_error, translate_error
 from forebay.stores.redis.lua_scripts import Script, load_scripts
+from forebay.stores.redis.server_address import RedisAddress
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0
 # Time-out of renewals and heartbeats: leases run out while a call waits for an answer that never comes.
 RENEWAL_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 1.0
 # Interval of the check whether a newer program has changed the layout.
 SCHEMA_SECONDS: Final = 5.0
-# History takes memory here, so it has a maximum number besides its retention.
-MAX_FINISHED: Final = 10_000
 REDIRECTIONS: Final = 5
 LOADS: Final = 10  # attempts to load a script that the server drops again and again
-_PORT: Final = re.compile(r":[0-9]+\Z")
-
-# Driver error -> error and text for the caller; the first match counts.
-_MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
-    (redis.exceptions.AuthenticationError, StoreUnusable, "does not accept this user"),
-    (
-        redis.exceptions.NoPermissionError,
-        StoreUnusable,
-        "does not let this user do that: grant it the namespace",
-    ),
-    (redis.exceptions.OutOfMemoryError, StoreUnavailable, "has no memory left: raise maxmemory or prune"),
-    (
-        redis.exceptions.ReadOnlyError,
-        StoreUnavailable,
-        "is read-only now: a replica, or a failover is under way",
-    ),
-    (redis.exceptions.BusyLoadingError, StoreUnavailable, "is loading its data"),
-    (redis.exceptions.MasterDownError, StoreUnavailable, "is a replica that has lost its master"),
-    (redis.exceptions.ClusterDownError, StoreUnavailable, "is a cluster that is down"),
-    (
-        redis.exceptions.TryAgainError,
-        StoreUnavailable,
-        "is moving the keys to another server; retry in a moment",
-    ),
-    (redis.exceptions.TimeoutError, StoreUnavailable, "did not answer in time"),
-    (redis.exceptions.ConnectionError, StoreUnavailable, "cannot be reached"),
-)
-# Errors without a class of their own, by their first word.
-_ERROR_PREFIXES: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
-    ("MISCONF", StoreUnavailable, "cannot write its own files and refuses to change anything"),
-    ("BUSY", StoreUnavailable, "is busy with another script"),
-    ("NOREPLICAS", StoreUnavailable, "has too few replicas to accept anything"),
-    ("WRONGTYPE", StoreUnusable, "has keys of another program in this namespace: choose another one"),
-)
-
-
-class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Address of a store: a URL as redis-py takes it, and a namespace.
-
-    Several hosts, separated by commas, are nodes of one cluster, or alternatives of which one is reachable.
-    With `master` the hosts are Sentinels that name the current master.
-
-    `accepts_loss` silences the warning about a server without persistence. `max_finished` bounds the jobs of
-    each queue and final state, `max_finished_bytes` their memory; 0 for any. A server that is silent for
-    `response_timeout` seconds is given up. `clock` is for tests."""
-
-    url: str
-    master: str | None = None
-    namespace: str = DEFAULT_NAMESPACE
-    accepts_loss: bool = False
-    max_finished: int = MAX_FINISHED
-    max_finished_bytes: int = 0
-    response_timeout: float = ANSWER_SECONDS
-    clock: str | None = None
-
-    @property
-    def location(self) -> str:
-        """Identify the store, without user and password; all addresses of one store give the same text."""
-        parts = urlsplit(self.url)
-        if parts.scheme == "unix":
-            return f"unix://{parts.path}?namespace={self.namespace}"
-        hosts = [host if _PORT.search(host) else f"{host or 'localhost'}:6379" for host in self._hosts]
-        name = "" if self.master is None else f"{self.master}/"
-        return f"redis://{','.join(hosts)}/{name}{parts.path.strip('/') or 0}?namespace={self.namespace}"
-
-    @property
-    def tag(self) -> str:
-        return tag(self.namespace)
-
-    @property
-    def urls(self) -> list[str]:
-        """Return a URL for each host."""
-        if self.url.startswith("unix:"):
-            return [self.url]
-        return [self.url_of(host) for host in self._hosts]
-
-    @property
-    def sentinels(self) -> list[str]:
-        """Return a URL for each Sentinel. Sentinels have neither the store's user nor databases."""
-        scheme = urlsplit(self.url).scheme
-        return [f"{scheme}://{host if _PORT.search(host) else f'{host}:26379'}" for host in self._hosts]
-
-    def url_of(self, host: str) -> str:
-        """Return the URL of a host that the server has named, with the same user and settings."""
-        parts = urlsplit(self.url)
-        user, at, _ = parts.netloc.rpartition("@")
-        return urlunsplit(parts._replace(netloc=f"{user}{at}{host}"))
-
-    @property
-    def _hosts(self) -> list[str]:
-        return urlsplit(self.url).netloc.rpartition("@")[2].split(",")
 
 
 def open_connection(
@@ -194,33 +98,6 @@ def _is_connected(raw: Any) -> bool:
     """Return whether a connection of the driver is open. redis-py 7 has no `is_connected`; the attribute
     behind it is the same in 7 and 8."""
     return raw is not None and raw._sock is not None
-
-
-def translate_error(location: str, exc: Exception) -> StoreError:
-    """Translate an error of the driver."""
-    if isinstance(exc.__context__, ssl.SSLCertVerificationError):
-        return StoreUnusable(
-            f"{location} has a certificate that is not trusted: name the one that has signed it in "
-            f"ssl_ca_certs "
-            f"({exc})"
-        )
-    for kind, error, text in _MEANING:
-        if isinstance(exc, kind):
-            return error(f"{location} {text} ({exc})")
-    prefix = str(exc).partition(" ")[0]
-    for known, error, text in _ERROR_PREFIXES:
-        if prefix == known:
-            return error(f"{location} {text} ({exc})")
-    return StoreError(f"{location}: {exc}")
-
-
-def _unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
-    return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
-
-
-def is_full(error: StoreError) -> bool:
-    """Return whether the server refused a call because it has no memory left."""
-    return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
 
 
 class Connection:

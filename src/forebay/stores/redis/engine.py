@@ -13,9 +13,10 @@ from forebay.stores import job_ids
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.redis.circuit_breaker import ConnectBreaker, ServerReachability
-from forebay.stores.redis.connection import Connection, RedisAddress
+from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.reader import RedisReader
 from forebay.stores.redis.schema import check_or_prepare, check_schema, prepare, refuse_newer
+from forebay.stores.redis.server_address import RedisAddress
 from forebay.stores.redis.server_check import check_server
 from forebay.stores.redis.store import RedisStore
 from forebay.stores.redis.wakeups import RedisWakeups

@@ -31,7 +31,6 @@ from forebay.domain.query import (
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.redis.audit_log import RedisAuditLogReader
-from forebay.stores.redis.commands import load_workers
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentReader
 from forebay.stores.redis.job_import import RedisJobExport
@@ -51,6 +50,7 @@ from forebay.stores.redis.rows import (
 from forebay.stores.redis.schedules import RedisScheduleReader
 from forebay.stores.redis.schema import SCHEMA
 from forebay.stores.redis.server_check import load_server_usage, memory_warnings
+from forebay.stores.redis.workers import load_workers
 from forebay.stores.shared.query_filter import matches, summary_of
 
 LATE_MS: Final = 60_000

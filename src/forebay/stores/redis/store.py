@@ -33,10 +33,11 @@ from forebay.stores.contract.values import (
     remaining_claims,
 )
 from forebay.stores.job_ids import create_ids
-from forebay.stores.redis import admin, commands
+from forebay.stores.redis import admin
 from forebay.stores.redis.audit_log import RedisAuditLogStore
-from forebay.stores.redis.connection import Connection, is_full
+from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentStore
+from forebay.stores.redis.errors import is_full
 from forebay.stores.redis.insert import (
     STAYS_SLOW,
     FastInsertRequest,
@@ -55,6 +56,7 @@ from forebay.stores.redis.schedules import RedisScheduleStore
 from forebay.stores.redis.schema import SCHEMA, prepare
 from forebay.stores.redis.server_check import ServerWatch
 from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
+from forebay.stores.redis.workers import send_command, take_commands, worker_row_of
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.partial_failures import run_optional
 
@@ -334,7 +336,7 @@ class RedisStore(
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():
-            self._run("heartbeat", {"worker": commands.worker_row_of(worker)})
+            self._run("heartbeat", {"worker": worker_row_of(worker)})
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._run("remove_worker", {"worker": worker})
@@ -348,11 +350,11 @@ class RedisStore(
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return commands.send_command(self._connection, kind, workers, queue, expires_ms, actor)
+        return send_command(self._connection, kind, workers, queue, expires_ms, actor)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         with self._connection.short_timeouts():  # called by the thread that renews leases
-            return commands.take_commands(self._connection, workers)
+            return take_commands(self._connection, workers)
 
     def answer_command(self, command_id: str, text: str) -> None:
         self._run("answer_command", {"id": command_id, "text": truncate_answer(text)})

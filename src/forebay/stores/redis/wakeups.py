@@ -13,7 +13,8 @@ import redis
 
 from forebay.errors import StoreError
 from forebay.stores.redis.circuit_breaker import ServerReachability
-from forebay.stores.redis.connection import RedisAddress, open_connection
+from forebay.stores.redis.connection import open_connection
+from forebay.stores.redis.server_address import RedisAddress
 
 CAN_LISTEN: Final = hasattr(select, "poll")  # on Windows polling finds the jobs
 PAUSE_SECONDS: Final = 0.1

@@ -1,4 +1,4 @@
-"""Actions of operators and programs on jobs, queues and workers."""
+"""Actions of operators and programs on jobs and queues."""
 
 from __future__ import annotations
 
@@ -14,18 +14,10 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import LIVE, WAITING, JobState, is_final
 from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.worker import WorkerInfo
 from forebay.errors import QueueNotEmpty, QueueNotFound
-from forebay.stores.contract.clock_readings import (
-    NAMES,
-    ClockReading,
-    is_recorded,
-    latest_old_enough,
-    slot_name,
-)
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
-from forebay.stores.shared.rows import json_text, worker_details_json
+from forebay.stores.shared.rows import json_text
 from forebay.stores.sqlite.dependency_edges import reopen_edges
 from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.limits import release_slots
@@ -381,31 +373,3 @@ def drop_queue(tx: Transaction, name: QueueName, limit: int, actor: str, *, forc
 
 
 # Workers and maintenance tasks
-
-
-def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
-    values = {
-        "id": worker.id,
-        "host": worker.host,
-        "pid": worker.pid,
-        "queues": json_text(worker.queues),
-        "state": worker.state.value,
-        "started_at": worker.started_at or tx.now,
-        "now": tx.now,
-        "details": worker_details_json(worker),
-    }
-    tx.run("heartbeat", values)
-
-
-def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
-    return tx.run("acquire_maintenance", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1
-
-
-def record_clock(tx: Transaction) -> ClockReading:
-    """Read the clock and record the reading. The write lock makes this one step."""
-    names = {"names": json_text(NAMES)}
-    recorded: dict[str, int] = dict(tx.all("clock_readings", names))
-    slot = slot_name(tx.now)
-    if not is_recorded(tx.now, recorded.get(slot)):
-        tx.run("clock_record", {"name": slot, "now": tx.now})
-    return ClockReading(now=tx.now, earlier=latest_old_enough(tx.now, list(recorded.values())))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.shared.caller_connections import BEGIN_FIRST, driver_connection, qualified_name
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, translate_error
+from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 
 
 class CallerConnection:

@@ -1,4 +1,4 @@
-"""SQLite connection: pragmas, errors translated to ours, and write transactions that wait for the lock."""
+"""SQLite connection: pragmas, and write transactions that wait for the lock."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 from weakref import WeakSet
 
-from forebay.errors import ConfigError, StoreError, StoreLocked, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.errors import ConfigError, StoreLocked, StoreUnusable
+from forebay.stores.sqlite.database_paths import DatabasePaths
+from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
+from forebay.stores.sqlite.waiting_writer import WaitingWriter
 
 Durability = Literal["default", "relaxed", "full"]
 T = TypeVar("T")
@@ -23,49 +25,6 @@ OPENING_WAIT_MS: Final = 5_000
 CACHE_KIB: Final = -65_536  # 64 MiB; negative means kibibytes and not pages
 ANNOUNCE_AFTER_SECONDS: Final = 0.1
 PAUSE_SECONDS: Final = 0.002
-
-# Meaning of an error by the beginning of its name.
-_ERROR_MEANINGS: Final[tuple[tuple[str, type[StoreError], str], ...]] = (
-    ("SQLITE_BUSY", StoreLocked, "is locked by another program"),
-    ("SQLITE_PROTOCOL", StoreUnavailable, "is locked by another program"),
-    ("SQLITE_LOCKED", StoreLocked, "is locked by another program"),
-    ("SQLITE_FULL", StoreUnavailable, "has no room left: free some space on its disk"),
-    ("SQLITE_IOERR", StoreUnavailable, "cannot be read or written: look at its disk"),
-    (
-        "SQLITE_READONLY",
-        StoreUnusable,
-        "is read-only: give this user the right to write the file and its folder",
-    ),
-    ("SQLITE_CANTOPEN", StoreUnusable, "cannot be opened: look at its folder and who may write there"),
-    ("SQLITE_NOTADB", StoreUnusable, "is not a SQLite database: name another file"),
-    ("SQLITE_CORRUPT", StoreUnusable, "is damaged: restore it from a backup"),
-    ("SQLITE_PERM", StoreUnusable, "may not be used by this user"),
-    ("SQLITE_AUTH", StoreUnusable, "may not be used by this user"),
-    ("SQLITE_TOOBIG", StoreRefused, "cannot hold a value of this size"),
-    ("SQLITE_CONSTRAINT", StoreRefused, "cannot hold this value"),
-    ("SQLITE_MISMATCH", StoreRefused, "cannot hold this value"),
-)
-
-
-def translate_error(path: str, exc: Exception) -> StoreError:
-    """Return our error for a driver's error."""
-    if isinstance(exc, sqlite3.Error):
-        name = getattr(exc, "sqlite_errorname", None) or ""
-        for start, kind, meaning in _ERROR_MEANINGS:
-            if name.startswith(start):
-                return kind(f"{path} {meaning} ({exc})")
-        # Without an error code it is the module's own complaint about a value it cannot bind.
-        if not name and isinstance(
-            exc, (sqlite3.InterfaceError, sqlite3.ProgrammingError, sqlite3.DataError)
-        ):
-            return StoreRefused(f"{path} cannot hold a value: {exc}")
-        return StoreError(f"{path}: {exc}")
-    return StoreRefused(f"{path} cannot hold a value: {exc}")
-
-
-# Binding a value can raise more than the driver's own errors: for half a surrogate pair, and for an integer
-# that does not fit into 64 bits.
-DRIVER_ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
 # SQLite keeps its locks in the memory of the process, and a fork copies that memory but not the locks. A
@@ -101,6 +60,7 @@ class Connection:
     ) -> None:
         check_version()
         self._paths = paths
+        self._waiting_writer = WaitingWriter(paths)
         self._path = str(paths.database)
         self._durability = durability
         self._lock_timeout = lock_timeout_ms / 1_000
@@ -225,7 +185,7 @@ class Connection:
         wakes. So a writer that has waited 100 ms announces it with a file beside the database. While that
         exists, every writer pauses for 2 ms between two transactions.
         """
-        if self._paths.has_waiting_writer():
+        if self._waiting_writer.is_announced():
             time.sleep(PAUSE_SECONDS)
         try:
             self._raw.execute("begin immediate")
@@ -242,14 +202,14 @@ class Connection:
             while True:
                 waited = time.monotonic() - began
                 if waited > ANNOUNCE_AFTER_SECONDS:
-                    is_announced = self._paths.announce_waiting()
+                    is_announced = self._waiting_writer.announce()
                 time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the waiters, guards nothing
                 pause = min(pause * 1.5, PAUSE_SECONDS)
                 if self._try_lock(waited):
                     return
         finally:
             if is_announced:
-                self._paths.withdraw_waiting()
+                self._waiting_writer.withdraw()
 
     def _try_lock(self, waited: float) -> bool:
         try:

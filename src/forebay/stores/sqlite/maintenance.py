@@ -15,7 +15,12 @@ from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, stagger_task_name
 from forebay.domain.worker import COMMAND_RETENTION_MS
-from forebay.stores.shared.rows import STATES, Row, fairness_key_in, queue_from_row
+from forebay.stores.shared.rows import (
+    STATES,
+    Row,
+    fairness_key_in,
+    queue_from_row,
+)
 from forebay.stores.sqlite import fairness, limits
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.transaction import Transaction
@@ -230,3 +235,7 @@ def _archive_params(row: Row) -> dict[str, object]:
 def load_all_queues(tx: Transaction) -> list[Queue]:
     """Load every queue, dropped ones too."""
     return [queue_from_row(row) for row in tx.all("queues", {})]
+
+
+def acquire_maintenance(tx: Transaction, name: str, every_ms: int) -> bool:
+    return tx.run("acquire_maintenance", {"name": name, "every_ms": every_ms, "now": tx.now}).rowcount == 1

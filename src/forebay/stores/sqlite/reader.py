@@ -51,9 +51,10 @@ from forebay.stores.shared.rows import (
     worker_from_row,
 )
 from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
+from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.dependency_edges import find_met_edges
 from forebay.stores.sqlite.documents import SqliteDocumentReader
+from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.job_import import SqliteJobExport
 from forebay.stores.sqlite.limits import SqliteLimitReader
 from forebay.stores.sqlite.metrics import SqliteMetricReader

@@ -20,7 +20,8 @@ from forebay.stores.shared.migration_loader import (
     pending_migrations,
 )
 from forebay.stores.shared.statement_loader import load_statements
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, check_fork, translate_error
+from forebay.stores.sqlite.connection import Connection, check_fork
+from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.transaction import StatementExecutor
 
 PACKAGE: Final = "forebay.stores.sqlite"

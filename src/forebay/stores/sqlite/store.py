@@ -33,12 +33,14 @@ from forebay.stores.contract.values import (
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
-from forebay.stores.sqlite import admin, commands, maintenance
+from forebay.stores.sqlite import admin, maintenance
 from forebay.stores.sqlite import leases as leases_module
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection, translate_error
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.stores.sqlite.clock_readings import read_clock
+from forebay.stores.sqlite.connection import Connection
+from forebay.stores.sqlite.database_paths import DatabasePaths
 from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
+from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.job_import import SqliteJobImport
 from forebay.stores.sqlite.limits import SqliteLimitStore
@@ -49,6 +51,7 @@ from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
 from forebay.stores.sqlite.wakeups import SqliteNotifier
 from forebay.stores.sqlite.worker_locks import WorkerLocks
+from forebay.stores.sqlite.workers import answer_command, heartbeat, send_command, take_commands
 
 T = TypeVar("T")
 LARGE_WAL: Final = 64 * 1_048_576
@@ -247,7 +250,7 @@ class SqliteStore(
         # its supervisor is stopped, must not replace it: it would count as dead when its handle is closed.
         if not worker.is_remote and worker.supervisor in (0, os.getpid()):
             self._worker_locks.acquire(worker.id)
-        self._write(lambda tx: admin.heartbeat(tx, worker), moves=False)
+        self._write(lambda tx: heartbeat(tx, worker), moves=False)
 
     def remove_worker(self, worker: WorkerId) -> None:
         self._write(lambda tx: tx.run("remove_worker", {"id": worker}), moves=False)
@@ -262,16 +265,14 @@ class SqliteStore(
         expires_ms: int = COMMAND_EXPIRES_MS,
         actor: str = "",
     ) -> list[Command]:
-        return self._write(
-            lambda tx: commands.send_command(tx, kind, workers, queue, expires_ms, actor), moves=False
-        )
+        return self._write(lambda tx: send_command(tx, kind, workers, queue, expires_ms, actor), moves=False)
 
     def take_commands(self, workers: Sequence[WorkerId]) -> list[Command]:
         # Queried first, without the write lock: each worker polls once a second, and nearly always in vain.
         # Between the query and the write another handle may take the command; then the write finds nothing.
         if not self._has_commands(workers):
             return []
-        return self._write(lambda tx: commands.take_commands(tx, workers), moves=False)
+        return self._write(lambda tx: take_commands(tx, workers), moves=False)
 
     def _has_commands(self, workers: Sequence[WorkerId]) -> bool:
         values = {"workers": json_text(workers), "now": self._clock.now_ms()}
@@ -287,15 +288,15 @@ class SqliteStore(
             raise translate_error(self._connection.path, exc) from exc
 
     def answer_command(self, command_id: str, text: str) -> None:
-        self._write(lambda tx: commands.answer_command(tx, command_id, text), moves=False)
+        self._write(lambda tx: answer_command(tx, command_id, text), moves=False)
 
     def acquire_maintenance(self, name: str, every_ms: int) -> bool:
-        return self._write(lambda tx: admin.acquire_maintenance(tx, name, every_ms), moves=False)
+        return self._write(lambda tx: maintenance.acquire_maintenance(tx, name, every_ms), moves=False)
 
     def read_clock(self, *, record: bool = False) -> ClockReading:
         if not record:
             return ClockReading(now=self._clock.now_ms())
-        return self._write(admin.record_clock, moves=False)
+        return self._write(read_clock, moves=False)
 
     def record_events(self, events: Sequence[Event]) -> None:
         self._write(lambda tx: tx.record_all(events), moves=False)

@@ -20,8 +20,9 @@ from threading import Event, Thread, current_thread
 from typing import Final
 
 from forebay.errors import StoreError
-from forebay.stores.sqlite.connection import DRIVER_ERRORS, Connection
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.stores.sqlite.connection import Connection
+from forebay.stores.sqlite.database_paths import DatabasePaths
+from forebay.stores.sqlite.errors import DRIVER_ERRORS
 
 POLL_SECONDS: Final = 0.05
 SETTLED_NS: Final = 100_000_000

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
-from forebay.stores.sqlite.database_files import DatabasePaths
+from forebay.stores.sqlite.database_paths import DatabasePaths
 
 try:
     import fcntl

@@ -25,7 +25,9 @@ from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.interrupts import set_interruptible
 from forebay.telemetry.log_setup import defer_interrupts_in_logging
-from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection, ChildProgressSink
+from forebay.worker.assignment import Assignment
+from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
+from forebay.worker.executors.child_progress import ChildProgressSink
 from forebay.worker.executors.messages import (
     ChildBroken,
     ChildReady,
@@ -44,7 +46,6 @@ from forebay.worker.executors.process_memory import limit_address_space, out_of_
 from forebay.worker.executors.program_loader import ProgramLoader
 from forebay.worker.executors.program_origin import ProcessIdentity
 from forebay.worker.parent_death import die_with
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 
 BUFFER: Final = 2**16

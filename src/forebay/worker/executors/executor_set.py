@@ -10,6 +10,7 @@ from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.lane import lanes_for_program
 from forebay.payload.codec import VERSION
+from forebay.worker.assignment import ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
 from forebay.worker.executors.program_origin import (
@@ -19,7 +20,7 @@ from forebay.worker.executors.program_origin import (
     present_folder,
 )
 from forebay.worker.executors.threads import ThreadExecutor
-from forebay.worker.slots import ExecutorKind, Slots
+from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from forebay.app.job_context import ProgressSink
 from forebay.app.progress import PendingStep
 from forebay.domain.outcome import AttemptError, Failed, Outcome
 from forebay.errors import StoreUnavailable
+from forebay.worker.assignment import Assignment
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
 from forebay.worker.executors.messages import (
     AttemptEnded,
@@ -29,7 +30,6 @@ from forebay.worker.executors.messages import (
     outcome_of,
 )
 from forebay.worker.executors.process_memory import out_of_memory, resident_bytes
-from forebay.worker.slots import Assignment
 from forebay.worker.task_invoker import Invoker, JobTimeout, WorkerStopping
 
 TICK_SECONDS: Final = 0.2

@@ -20,9 +20,9 @@ from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.interrupts import set_interruptible
 from forebay.telemetry.log_setup import defer_interrupts_in_logging
+from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.task_thread import TaskThread
-from forebay.worker.slots import Assignment, ExecutorKind
 from forebay.worker.task_invoker import Invoker, TaskInvocation
 
 # A task that forks returns in both processes. In the copy there is no coordinator to report to. A thread that

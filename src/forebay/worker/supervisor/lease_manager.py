@@ -32,7 +32,7 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult
 from forebay.stores.job_ids import new_worker_id
 from forebay.worker.lease_table import STOPPED, LeaseEntry
-from forebay.worker.supervisor.channel import (
+from forebay.worker.supervisor.messages import (
     CancelsRequested,
     CommandSent,
     JobMarkedDead,

@@ -16,9 +16,10 @@ from forebay.errors import StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import PendingCancel
+from forebay.worker.assignment import Assignment
 from forebay.worker.lease_renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.slots import Assignment, Slots
+from forebay.worker.slots import Slots
 
 TICK_SECONDS: Final = 0.25
 SLOWEST_SECONDS: Final = 2.0

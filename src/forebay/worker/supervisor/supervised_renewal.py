@@ -17,12 +17,13 @@ from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.worker import Command, WorkerInfo
 from forebay.stores.contract.values import PendingCancel
+from forebay.worker.assignment import Assignment
 from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.lease_table import STOPPED, LeaseTable
-from forebay.worker.slots import Assignment, Slots
-from forebay.worker.supervisor.channel import (
+from forebay.worker.slots import Slots
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import (
     CancelsRequested,
-    Channel,
     CommandAnswered,
     CommandSent,
     JobMarkedDead,

@@ -23,7 +23,8 @@ from forebay.domain.worker import WorkerState
 from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
 from forebay.stores.factory import open_engine
 from forebay.worker.lease_table import STOPPED
-from forebay.worker.supervisor.channel import (
+from forebay.worker.supervisor.lease_manager import LeaseManager
+from forebay.worker.supervisor.messages import (
     CommandAnswered,
     SetPaused,
     StatusChanged,
@@ -33,7 +34,6 @@ from forebay.worker.supervisor.channel import (
     WorkerRetiring,
     WorkerStopped,
 )
-from forebay.worker.supervisor.lease_manager import LeaseManager
 from forebay.worker.supervisor.reloader import Reloader
 from forebay.worker.supervisor.restart_policy import MAX_RESTARTS, RestartPolicy
 from forebay.worker.supervisor.worker_process import WorkerProcess, describe_exit, spawn

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from forebay.errors import StoreError
 from forebay.stores.contract.engine import Engine
-from forebay.worker.supervisor.channel import WakeUp
+from forebay.worker.supervisor.messages import WakeUp
 from forebay.worker.supervisor.worker_process import WorkerProcess
 
 logger: logging.Logger = logging.getLogger(__name__)

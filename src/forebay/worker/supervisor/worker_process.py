@@ -14,7 +14,8 @@ from forebay.domain.job import WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
 from forebay.worker.lease_table import LeaseTable
-from forebay.worker.supervisor.channel import TO_SUPERVISOR, Channel, ToSupervisor
+from forebay.worker.supervisor.channel import Channel
+from forebay.worker.supervisor.messages import TO_SUPERVISOR, ToSupervisor
 
 
 class WorkerProcess:

@@ -17,8 +17,8 @@ from forebay.service.schema.dead_letters import (
     GradualReviveRequest,
     GradualReviveView,
 )
+from forebay.service.schema.job_admin import BulkResponse, SearchRequest
 from forebay.service.schema.job_views import JobList
-from forebay.service.schema.search import BulkResponse, SearchRequest
 
 GradualRevivePath = Annotated[
     str, PathParameter(description="The name of a gradual revive.", pattern="^[0-9A-Z]{1,40}$")

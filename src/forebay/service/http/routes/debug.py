@@ -7,13 +7,8 @@ from typing import Annotated
 from litestar import get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from forebay.service.http.request_context import (
-    HttpRequest,
-    JobIdPath,
-    QueuePath,
-    permit_of,
-    run_while_connected,
-)
+from forebay.service.http.client_disconnect import run_while_connected
+from forebay.service.http.request_context import HttpRequest, JobIdPath, QueuePath, permit_of
 from forebay.service.permissions import debug as permitted
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.service.schema.debug import (

@@ -7,14 +7,8 @@ from typing import Annotated
 from litestar import get, post
 from litestar.params import JSONBody, QueryParameter
 
-from forebay.service.http.request_context import (
-    DisconnectedWithResult,
-    HttpRequest,
-    JobIdPath,
-    QueuePath,
-    permit_of,
-    run_while_connected,
-)
+from forebay.service.http.client_disconnect import DisconnectedWithResult, run_while_connected
+from forebay.service.http.request_context import HttpRequest, JobIdPath, QueuePath, permit_of
 from forebay.service.permissions import job_claims as permitted
 from forebay.service.schema.job_claims import (
     AckRequest,

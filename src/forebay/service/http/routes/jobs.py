@@ -9,9 +9,17 @@ from litestar.params import HeaderParameter, JSONBody, QueryParameter
 from msgspec.structs import replace
 
 from forebay.errors import InvalidJob
-from forebay.service.http.request_context import HttpRequest, JobIdPath, permit_of, run_while_connected
+from forebay.service.http.client_disconnect import run_while_connected
+from forebay.service.http.request_context import HttpRequest, JobIdPath, permit_of
 from forebay.service.permissions import jobs as permitted
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
+from forebay.service.schema.job_admin import (
+    BulkRequest,
+    BulkResponse,
+    ReplayRequest,
+    ReviveRequest,
+    SearchRequest,
+)
 from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,
@@ -22,13 +30,6 @@ from forebay.service.schema.jobs import (
     EnqueueResponse,
     ResultResponse,
     UpdateJobRequest,
-)
-from forebay.service.schema.search import (
-    BulkRequest,
-    BulkResponse,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
 )
 
 KeyHeader = Annotated[

@@ -9,6 +9,7 @@ from litestar.params import JSONBody, QueryParameter
 
 from forebay.service.http.request_context import HttpRequest, QueuePath, permit_of
 from forebay.service.permissions import queues as permitted
+from forebay.service.schema.job_admin import BulkResponse, FilterRequest
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,
@@ -16,7 +17,6 @@ from forebay.service.schema.queues import (
     QueueSettingsRequest,
     QueueView,
 )
-from forebay.service.schema.search import BulkResponse, FilterRequest
 
 ForceQuery = Annotated[
     bool, QueryParameter(description="Although it has jobs, which go to the dead letters.")

@@ -11,9 +11,10 @@ from litestar import Response, delete, get, post
 from forebay.domain.api_key import Role
 from forebay.errors import Unauthenticated
 from forebay.service.api_keys import digest_of, parse_token
-from forebay.service.auth import REQUIRED_ROLES, bearer_token
+from forebay.service.auth import bearer_token
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.http.request_context import HttpRequest, caller_of, service_of
+from forebay.service.required_roles import REQUIRED_ROLES
 from forebay.service.schema.base import ResponseModel
 
 

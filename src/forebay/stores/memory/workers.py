@@ -1,4 +1,4 @@
-"""Commands to workers: send, deliver, store the response."""
+"""Workers: their heartbeats, and the commands to them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
 from forebay.stores.memory.state import State
+from forebay.stores.memory.text_check import check_writable
 from forebay.stores.shared.commands import build_commands, command_event
 
 
@@ -49,3 +50,10 @@ def answer_command(state: State, command_id: str, text: str) -> None:
 def _workers_by_start(state: State) -> list[WorkerId]:
     workers = sorted(state.workers.values(), key=lambda worker: (worker.started_at, worker.id))
     return [worker.id for worker in workers]
+
+
+def heartbeat(state: State, worker: WorkerInfo) -> None:
+    check_writable(worker.id, worker.host, *worker.queues, *worker.paused, *worker.running)
+    stored = state.workers.get(worker.id)
+    started_at = (worker.started_at or state.now) if stored is None else stored.started_at
+    state.write(state.workers, worker.id, replace(worker, started_at=started_at, heartbeat_at=state.now))

@@ -1,4 +1,4 @@
-"""Commands to workers: send, deliver, store the response."""
+"""Workers: their heartbeats, and the commands to them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, truncate_answer
+from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
 from forebay.stores.shared.commands import build_commands, command_event
-from forebay.stores.shared.rows import command_from_row, json_text, row_from_command
+from forebay.stores.shared.rows import command_from_row, json_text, row_from_command, worker_details_json
 from forebay.stores.sqlite.transaction import Transaction
 
 _KINDS: Final = json_text(list(CommandKind))
@@ -39,3 +39,17 @@ def take_commands(tx: Transaction, workers: Sequence[WorkerId]) -> list[Command]
 
 def answer_command(tx: Transaction, command_id: str, text: str) -> None:
     tx.run("command_answer", {"id": command_id, "response": truncate_answer(text)})
+
+
+def heartbeat(tx: Transaction, worker: WorkerInfo) -> None:
+    values = {
+        "id": worker.id,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": json_text(worker.queues),
+        "state": worker.state.value,
+        "started_at": worker.started_at or tx.now,
+        "now": tx.now,
+        "details": worker_details_json(worker),
+    }
+    tx.run("heartbeat", values)
