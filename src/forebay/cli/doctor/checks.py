@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from forebay.app.schedules import all_schedules
-from forebay.cli.commands.stats import iter_running
+from forebay.cli.commands.stuck_jobs import iter_running
 from forebay.cli.output import format_duration, format_job_count
 from forebay.domain.job import Job, QueueName
 from forebay.domain.job_states import JobState

@@ -10,7 +10,7 @@ import click
 
 from forebay.app.app import Forebay
 from forebay.cli.app_loader import load_app
-from forebay.cli.commands.stats import HOUR_MS, find_running_longer
+from forebay.cli.commands.stuck_jobs import HOUR_MS, find_running_longer
 from forebay.cli.doctor.checks import (
     DEAD,
     DO_NOT_START,
