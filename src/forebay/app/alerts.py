@@ -21,7 +21,7 @@ from forebay.domain.alert import (
 )
 from forebay.domain.alert_channel import MASK, Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
-from forebay.domain.durations import Duration, duration_within
+from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_history import Changes, Event
 from forebay.domain.operator_changes import changes_between

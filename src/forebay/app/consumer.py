@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from forebay.app.progress import make_log_line, make_progress
 from forebay.clock import Clock, SystemClock
-from forebay.domain.durations import Duration, duration_within
+from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_QUEUE,

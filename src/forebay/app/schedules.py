@@ -17,7 +17,7 @@ from forebay.app.job_options import CallOptions
 from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions, make_definition, timing_fields
 from forebay.app.task import Task
-from forebay.domain.durations import as_datetime
+from forebay.domain.durations_and_instants import as_datetime
 from forebay.domain.schedule import Schedule, ScheduleDefinition, ScheduleRun, ScheduleRunStatus, iso
 from forebay.domain.schedule_runs import (
     ScheduleAdvance,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from forebay.errors import ConfigError
-
 
 def clean_text(text: str) -> str:
     """Return the text without NUL, and with a question mark for what cannot be encoded as UTF-8.
@@ -23,11 +21,3 @@ def without_nul(text: str) -> str:
 def truncate_bytes(text: str, max_bytes: int) -> str:
     """Return the longest beginning of a clean text that takes at most so many bytes."""
     return text if len(text) * 4 <= max_bytes else text.encode()[:max_bytes].decode(errors="ignore")
-
-
-def check_actor(name: str) -> None:
-    """Raise ConfigError for a name that the audit log would show as another one."""
-    if "#" in name:
-        raise ConfigError(
-            f"{name!r:.100} cannot be an actor of the audit log: leave out the #, which begins a request id"
-        )

@@ -13,7 +13,8 @@ from math import inf
 from types import FrameType
 from typing import Final, Protocol
 
-from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command, CommandKind, truncate_answer
 from forebay.errors import ForebayError
 from forebay.stores.contract.store import Store
 from forebay.worker.slots import Assignment, Slots

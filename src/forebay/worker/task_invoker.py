@@ -15,7 +15,7 @@ from forebay.app.job_context import JobContext, reported_cost, undecodable_input
 from forebay.app.middleware import wrap_call
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.domain.durations import duration_ms
+from forebay.domain.durations_and_instants import duration_ms
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_history import MAX_MESSAGE, MAX_TRACEBACK
 from forebay.domain.lane import capability_lane, payload_lane, task_lane

@@ -17,7 +17,7 @@ from forebay.cli.output import Output, format_duration, print_table
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricEvent
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS, QueueStats, queue_stats
 from forebay.service.schema.metrics import queue_metrics
 

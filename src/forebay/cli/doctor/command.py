@@ -31,8 +31,8 @@ from forebay.cli.store_session import StoreSession, open_session
 from forebay.domain.fairness import is_fairness_lane
 from forebay.domain.job_states import WAITING
 from forebay.domain.lane import is_limit_lane
-from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue_counts import Counts, LaneCount
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, Forbidden, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
 from forebay.payload.masking import MASK, is_secret

@@ -27,11 +27,10 @@ from forebay.compat.task_service.task import (
     token_of,
     visibility_ms,
 )
-from forebay.domain.durations import Duration, Instant, duration_within
+from forebay.domain.durations_and_instants import Duration, Instant, duration_within
 from forebay.domain.job import (
     Job,
     JobId,
-    JobUpdate,
     Json,
     QueueName,
     WorkerId,
@@ -39,6 +38,7 @@ from forebay.domain.job import (
     check_queue_name,
     check_text,
 )
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
