@@ -27,12 +27,8 @@ from forebay.domain.job_history import Changes, Event
 from forebay.domain.operator_changes import changes_between
 from forebay.domain.query import check_limit
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
-from forebay.operations.alerts.evaluation import (
-    EvaluationResult,
-    enqueue_notifications,
-    evaluate,
-    trim_history,
-)
+from forebay.operations.alerts.evaluation import EvaluationResult, evaluate, trim_history
+from forebay.operations.alerts.notification_jobs import enqueue_notifications
 from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -8,6 +8,7 @@ from forebay.domain.job import (
     LATEST_AT,
     MAX_PRIORITY,
     MIN_PRIORITY,
+    Json,
     QueueName,
     check_integer,
     check_metadata,

@@ -21,3 +21,8 @@ def without_nul(text: str) -> str:
 def truncate_bytes(text: str, max_bytes: int) -> str:
     """Return the longest beginning of a clean text that takes at most so many bytes."""
     return text if len(text) * 4 <= max_bytes else text.encode()[:max_bytes].decode(errors="ignore")
+
+
+def escape_unencodable(text: str) -> str:
+    """Return the text with surrogates, which UTF-8 cannot encode, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

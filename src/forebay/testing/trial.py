@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from forebay.app.app import Forebay
-from forebay.app.schedules import fire_due, save_declared
+from forebay.app.due_schedules import fire_due
+from forebay.app.schedules import save_declared
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
 from forebay.domain.durations_and_instants import Duration, duration_ms

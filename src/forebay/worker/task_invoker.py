@@ -31,6 +31,7 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
+from forebay.domain.storable_text import escape_unencodable
 from forebay.errors import (
     Cancel,
     Discard,
@@ -42,9 +43,8 @@ from forebay.errors import (
     Snooze,
     UnknownTask,
 )
-from forebay.operations.batch_settlement import escape_unencodable
 from forebay.payload.codec import VERSION, decode_call, encode_result
-from forebay.telemetry.log_setup import job_fields
+from forebay.telemetry.log_fields import job_fields
 from forebay.worker.slots import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS

@@ -10,8 +10,8 @@ from socket import socket
 from threading import Lock, get_ident, main_thread
 from typing import Final
 
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
-from forebay.app.progress import PendingStep
 from forebay.domain.lease import Lease
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.errors import StoreError, StoreUnavailable
