@@ -27,7 +27,7 @@ from benchmarks.measurements import Measurement, at_least, show
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import decide
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult, QueueClaim

@@ -59,7 +59,7 @@ WORKER: Final[Mapping[str, str]] = {
     "settle and claim: the engine": ENGINE,
     "settle and claim: the client library": r"\((redis|psycopg|hiredis)/",
     "settle and claim: our requests and rows": r"\(forebay/stores/",
-    "decide what becomes of the job": r"forebay/(operations/batch_settlement|domain/settlement)",
+    "decide what becomes of the job": r"forebay/(operations/settlement_isolation|domain/settlement)",
     "hand out, take back, count": r"\(forebay/worker/",
     "the rest": r".",
 }

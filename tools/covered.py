@@ -89,7 +89,7 @@ PARTS: Final = (
             "operations/alerts/evaluation.py::_Evaluation._raise_alert",
             "operations/alerts/evaluation.py::_Evaluation._resolve_alert",
             "operations/alerts/evaluation.py::_record_alert",
-            "operations/alerts/evaluation.py::enqueue_notifications",
+            "operations/alerts/notification_jobs.py::enqueue_notifications",
             "domain/alert.py::advance",
             "domain/alert.py::raise_alert",
             "domain/alert_condition.py::MetricComparison.holds",

@@ -28,10 +28,12 @@ from types import ModuleType
 from typing import Final
 
 from forebay import Forebay
-from forebay.domain.job import JobId, JobSummary, NewJob, QueueName
+from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.job_history import Attempt
 from forebay.domain.job_states import JobState
-from forebay.domain.query import Counts, JobQuery
+from forebay.domain.job_views import JobSummary
+from forebay.domain.query import JobQuery
+from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import OutcomeKind
 
 HERE: Final = Path(__file__).resolve().parent

@@ -22,8 +22,8 @@ from forebay import (
     current_job,
 )
 from forebay.app.current_job import set_current_job
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import FencingToken, JobContext
-from forebay.app.progress import PendingStep
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.payload.codec import encode_result
 from forebay.stores.contract.store import Store

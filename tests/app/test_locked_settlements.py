@@ -12,7 +12,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watched_store import Held
-from tests.operations.test_batch_settlement import exchanged, lines, note_of, running, states
+from tests.operations.test_settlement_isolation import exchanged, lines, note_of, running, states
 from tests.stores.support import complete
 
 

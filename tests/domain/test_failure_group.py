@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.failure_group import FailureGrouper, check_group, group_of, retry_stats_of
-from forebay.domain.job import JobId, JobSummary, PastError, QueueName
+from forebay.domain.failure_group import FailureGrouper, check_group, group_of
+from forebay.domain.job import JobId, PastError, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobStateInfo
+from forebay.domain.job_views import JobStateInfo, JobSummary
+from forebay.domain.retry_stats import retry_stats_of
 from forebay.errors import ConfigError
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/tasks.py", line 1, in charge\n'

@@ -17,7 +17,8 @@ from forebay.domain.gradual_revive import (
 )
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery, JobStateInfo
+from forebay.domain.job_views import JobStateInfo
+from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, IllegalTransition
 
 NOW = 1_000

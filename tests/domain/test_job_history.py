@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.actor import check_actor
 from forebay.domain.job import JobId
 from forebay.domain.job_history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, truncate_error
 from forebay.domain.outcome import AttemptError
-from forebay.domain.storable_text import check_actor
 from forebay.errors import ConfigError
 
 

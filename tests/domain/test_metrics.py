@@ -32,7 +32,7 @@ from forebay.domain.metrics import (
     start_of,
     unpack_row,
 )
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import OutcomeKind
 
 START = 1_700_000_040_000  # a whole minute

@@ -8,7 +8,10 @@ import pytest
 
 from forebay.domain.job import PastError
 from forebay.domain.job_states import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery, check_limit, page_end, state_info_of, used_ratio
+from forebay.domain.job_views import state_info_of
+from forebay.domain.query import MAX_PAGE, JobQuery, check_limit, page_end
+from forebay.domain.queue_counts import Counts
+from forebay.domain.store_health import used_ratio
 from forebay.errors import ConfigError
 from tests.domain.sample_jobs import a_job
 

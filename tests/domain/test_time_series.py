@@ -6,7 +6,7 @@ import pytest
 
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, QueueSnapshot, TaskStats
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.time_series import (
     METRICS,
     SeriesSteps,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.job import WorkerId
-from forebay.domain.worker import MAX_RESPONSE, HeartbeatStatus, WorkerInfo, truncate_answer
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo
+from forebay.domain.worker_command import MAX_RESPONSE, truncate_answer
 
 
 @pytest.mark.parametrize(

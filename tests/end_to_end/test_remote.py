@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from forebay import Forebay
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import DEADLINE, command, environment, program
 from tests.docs.pages import whole

@@ -11,7 +11,8 @@ import pytest
 
 from forebay.domain.job import WorkerId
 from forebay.domain.job_states import JobState
-from forebay.domain.worker import CommandKind, WorkerState
+from forebay.domain.worker import WorkerState
+from forebay.domain.worker_command import CommandKind
 from tests.end_to_end.crews import DEADLINE, Crew, Supervised, a_crew
 from tests.worker.support import eventually
 

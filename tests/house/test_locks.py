@@ -21,7 +21,7 @@ EXEMPT: Final = {
     "stores/memory": "handles are used in regions of the client, the consumer and the worker's notes",
     "stores/remote": "as the memory store",
     "testing/trial_worker.py": "the test's own thread runs the tasks, and is not interrupted",
-    "app/progress.py": "a lock that a task only waits for, in slices, and never gives back",
+    "app/durable_steps.py": "a lock that a task only waits for, in slices, and never gives back",
     "worker/coordinator_inbox.py": "a lock that a task only releases",
     "worker/lease_renewal_health.py": "used by the supervisor and the renewal thread",
     "worker/supervisor/channel.py": "used by the supervisor's threads",

@@ -23,11 +23,13 @@ from forebay.domain.metrics import MINUTE, TEN_SECONDS, MetricEvent, MetricRow, 
 from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.maintenance.alert_evaluator import AlertEvaluator, deliver_due
+from forebay.maintenance.alert_delivery import deliver_due
+from forebay.maintenance.alert_evaluator import AlertEvaluator
 from forebay.maintenance.standard_tasks import standard_tasks
-from forebay.operations.alerts.evaluation import EvaluationResult, evaluate, make_delivery_job
+from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
 from forebay.operations.alerts.metric_snapshot import FINE_MS
 from forebay.operations.alerts.notification import DELIVERY, SIGNATURE, TIMESTAMP, deliver, sign
+from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.maintenance.metrics_rollup import MetricsRollup

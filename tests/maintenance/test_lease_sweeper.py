@@ -11,7 +11,7 @@ from forebay.domain.job import DEFAULT_QUEUE, Job, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import StoreBusy, StoreRefused, StoreUnavailable
 from forebay.maintenance.lease_sweeper import Sweeper

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import WebhookChannel
-from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.errors import Forbidden
-from forebay.maintenance.alert_evaluator import deliver_due
-from forebay.operations.alerts.evaluation import make_delivery_job
+from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification import DELIVERY
+from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine

@@ -17,8 +17,8 @@ from forebay.domain.alert_channel import MASK, MailChannel, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE
 from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.maintenance.alert_evaluator import deliver_due
-from forebay.operations.alerts.evaluation import make_delivery_job
+from forebay.maintenance.alert_delivery import deliver_due
+from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS
 from forebay.payload.store_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine

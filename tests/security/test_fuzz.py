@@ -21,7 +21,7 @@ from forebay.cli.job_filters import parse_pair
 from forebay.cli.options import parse_duration_ms, parse_instant_ms
 from forebay.cli.redaction import redact
 from forebay.domain.cron import parse_cron
-from forebay.domain.durations import duration_within
+from forebay.domain.durations_and_instants import duration_within
 from forebay.domain.job import LATEST_AT, MAX_PAYLOAD, NewJob, check_metadata
 from forebay.domain.json_depth import MAX_DEPTH
 from forebay.domain.query import page_end

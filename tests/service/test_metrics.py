@@ -14,9 +14,10 @@ from forebay.domain.histogram import histogram_of
 from forebay.domain.job import DAY_MS, NewJob, QueueName
 from forebay.domain.metrics import SAMPLE, TEN_SECONDS, MetricRow, QueueSnapshot, TaskStats, start_of
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import Counts, ServerUsage
+from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
+from forebay.domain.store_health import ServerUsage
 from forebay.domain.worker import WorkerInfo
 from forebay.service.runtime.prometheus import worker_metrics
 from forebay.service.schema.metrics import store_usage_view

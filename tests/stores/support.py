@@ -6,7 +6,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
-from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobSummary, NewJob, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.query import JobQuery
 from forebay.domain.settlement import Settlement, decide

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from forebay.domain.job import JobId
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.ulid import decode_ulid, encode_ulid, ulid_created_at
 from forebay.errors import DuplicateJob
 from forebay.stores.contract.reader import Reader

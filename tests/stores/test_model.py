@@ -31,19 +31,10 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
-from forebay.domain.job import (
-    Dependency,
-    Job,
-    JobId,
-    JobUpdate,
-    NewJob,
-    OnFailure,
-    QueueName,
-    UniqueUntil,
-    WorkerId,
-)
+from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName, UniqueUntil, WorkerId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import LIVE, JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (
@@ -63,7 +54,8 @@ from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import WorkerInfo, WorkerState
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import ForebayError
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import OnConflict, QueueClaim

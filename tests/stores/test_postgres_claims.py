@@ -9,9 +9,10 @@ from typing import Final
 import psycopg
 import pytest
 
-from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, problems, program, raw, server, wait_for_a_lock

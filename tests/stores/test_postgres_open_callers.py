@@ -13,15 +13,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from forebay.app.schedules import fire_due
+from forebay.app.due_schedules import fire_due
 from forebay.domain.dependencies import dependencies_of
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob
+from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import POSTPONE_MS, plan_advance, plan_runs
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy
-from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating
+from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres.engine import PostgresEngine

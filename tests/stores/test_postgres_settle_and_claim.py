@@ -11,8 +11,8 @@ import pytest
 
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, UniqueUntil
 from forebay.domain.job_states import JobState
-from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine

@@ -12,7 +12,8 @@ import pytest
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import CommandKind
 from forebay.errors import StoreError
 from forebay.stores.postgres import wakeups
 from forebay.stores.postgres.engine import PostgresEngine

@@ -11,7 +11,7 @@ import pytest
 import redis as driver
 from redis._parsers.base import BaseParser
 
-from forebay.domain.backpressure import FULL_AFTER_MS
+from forebay.domain.enqueue_rates import FULL_AFTER_MS
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.query import JobQuery

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.sqlite.engine import SqliteEngine

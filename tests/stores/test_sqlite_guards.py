@@ -22,7 +22,8 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.retry_policy import RetryPolicy
-from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import WorkerInfo, WorkerState
+from forebay.domain.worker_command import CommandKind
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.schema import load_sqlite_statements

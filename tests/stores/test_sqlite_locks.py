@@ -13,8 +13,9 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.query import Counts
-from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.domain.queue_counts import Counts
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import CommandKind
 from forebay.errors import StoreUnavailable
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.database_paths import DatabasePaths

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from forebay.domain.job import DEFAULT_QUEUE
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.migration_loader import Migration, load_migrations

@@ -15,7 +15,8 @@ import pytest
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
-from forebay.domain.worker import CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import CommandKind
 from forebay.errors import StoreError, StoreUnusable
 from forebay.stores.sqlite import waiting_writer
 from forebay.stores.sqlite import wakeups as module

@@ -17,7 +17,8 @@ from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.worker import Command, CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import WorkerInfo, WorkerState
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock

@@ -17,7 +17,7 @@ from forebay.app import busy_retry
 from forebay.app.task import Task
 from forebay.domain.job_states import JobState
 from forebay.errors import StoreBusy
-from forebay.operations.batch_settlement import settle_and_claim_isolating
+from forebay.operations.settlement_isolation import settle_and_claim_isolating
 from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.worker import coordinator

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, JobHandle, LeaseLost, RetryPolicy, current_job
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
-from forebay.app.progress import PendingStep
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Cancelled, Completed, Failed, Lost
 from forebay.domain.progress import LogLine, Progress, StepResult

@@ -14,7 +14,7 @@ from forebay.domain.histogram import Histogram
 from forebay.domain.job import QueueName
 from forebay.domain.job_history import EventKind
 from forebay.domain.metrics import RETENTION_MS, TaskStats
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.time_series import METRICS, SeriesSpan
 from forebay.operations.queue_stats import QueueStats, QueueTotals
 from forebay.service.runtime.prometheus import exposition, request_metrics, worker_metrics

@@ -20,8 +20,9 @@ from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
-from forebay.domain.durations import Duration
-from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, JobSummary, NewJob, QueueName
+from forebay.domain.durations_and_instants import Duration
+from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, NewJob, QueueName
+from forebay.domain.job_views import JobSummary
 from forebay.errors import ConfigError
 from forebay.payload.codec import check_limit
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
     from forebay.domain.alert_delivery_policy import DeliveryPolicy
-    from forebay.domain.query import Counts, JobQuery, Page
+    from forebay.domain.query import JobQuery, Page
+    from forebay.domain.queue_counts import Counts
     from forebay.payload.blob_stores import Blobs
     from forebay.payload.encryption import EncryptionKeys
     from forebay.stores.contract.engine import Engine

@@ -15,9 +15,10 @@ from forebay.app.job_handle import JobHandle
 from forebay.app.job_read_batcher import ReadBatcher
 from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
+from forebay.domain.actor import check_actor
 from forebay.domain.dependencies import sort_topologically
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
-from forebay.domain.storable_text import check_actor
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_update import JobUpdate
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import hold_lock, uninterrupted
 from forebay.operations.priority_inheritance import (
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from forebay.domain.dependencies import Edge
     from forebay.domain.job_history import Timeline
     from forebay.domain.progress import JobProgress
-    from forebay.domain.query import Counts, JobQuery, Page
+    from forebay.domain.query import JobQuery, Page
+    from forebay.domain.queue_counts import Counts
     from forebay.domain.settlement import Settlement
     from forebay.stores.contract.engine import Engine
     from forebay.stores.contract.reader import Reader

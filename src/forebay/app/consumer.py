@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from forebay.app.progress import make_log_line, make_progress
 from forebay.clock import Clock, SystemClock
-from forebay.domain.durations import Duration, duration_within
+from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_QUEUE,
@@ -43,15 +43,15 @@ from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import uninterrupted
-from forebay.operations.batch_settlement import (
+from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
+from forebay.operations.metrics_recorder import MetricsRecorder
+from forebay.operations.settlement_isolation import (
     FallbackSettlements,
     check_not_busy,
     match_kept_outcomes,
     select_newly_settled,
     settle_and_claim_isolating,
 )
-from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
-from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.payload.codec import decode_call, encode_result
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from forebay.app.job_handle import JobHandle
-from forebay.domain.durations import Duration, duration_ms
+from forebay.domain.durations_and_instants import Duration, duration_ms
 from forebay.domain.job import JobId, NewJob, check_integer
 from forebay.errors import (
     InvalidJob,

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.durations import Duration, duration_ms, duration_within
+from forebay.domain.durations_and_instants import Duration, duration_ms, duration_within
 from forebay.errors import ConfigError
 
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Protocol, T
 
 from msgspec.structs import replace
 
-from forebay.app.durable_steps import decode_step, encode_step
+from forebay.app.durable_steps import PendingStep, decode_step, encode_step
 from forebay.app.parent_results import parent_results
-from forebay.app.progress import PendingStep, make_log_line, make_progress
+from forebay.app.progress import make_log_line, make_progress
 from forebay.clock import SystemClock
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_integer
 from forebay.domain.outcome import Completed
@@ -216,7 +216,7 @@ class JobContext:
         with uninterrupted:
             from logging import LoggerAdapter, getLogger  # noqa: PLC0415 - programs that only enqueue need none
 
-            from forebay.telemetry.log_setup import job_fields  # noqa: PLC0415 - it needs logging as well
+            from forebay.telemetry.log_fields import job_fields  # noqa: PLC0415 - it needs logging as well
 
             return LoggerAdapter(getLogger("forebay.task"), job_fields(self.job))
 

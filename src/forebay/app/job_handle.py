@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from forebay.domain.durations import Duration, duration_ms
+from forebay.domain.durations_and_instants import Duration, duration_ms
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState
 from forebay.errors import ForebayError, JobCancelled, JobFailed, JobNotFound, WaitTimeout

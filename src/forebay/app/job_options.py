@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import dependencies_of
-from forebay.domain.durations import (
+from forebay.domain.durations_and_instants import (
     Duration,
     Instant,
     check_instant,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.app.client import Client
-from forebay.domain.durations import Duration, duration_within
+from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import DAY_MS
 from forebay.domain.limits import Limit
 

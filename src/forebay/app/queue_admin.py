@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
 
 from forebay.app.client import Client
-from forebay.domain.durations import Duration, duration_ms
+from forebay.domain.durations_and_instants import Duration, duration_ms
 from forebay.domain.job import QueueName, check_queue_name
 from forebay.errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from forebay.app.client import Client
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.domain.durations import Duration
+from forebay.domain.durations_and_instants import Duration
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:

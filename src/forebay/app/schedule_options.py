@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypedDict, cast
 from forebay.app.job_options import CallOptions, make_template, merge_options
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.domain.durations import Duration, Instant, duration_within, instant_ms
+from forebay.domain.durations_and_instants import Duration, Instant, duration_within, instant_ms
 from forebay.domain.job import DAY_MS
 from forebay.domain.schedule import MAX_LENGTH_MS, MIN_EVERY_MS, CatchUp, Overlap, ScheduleDefinition
 from forebay.domain.time_zone import first_at, zone_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -12,34 +11,30 @@ from typing import Any, Final, TypeVar, Unpack
 from msgspec.structs import replace
 
 from forebay.app.client import Client
+from forebay.app.due_schedules import fire_due
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions
 from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions, make_definition, timing_fields
 from forebay.app.task import Task
-from forebay.domain.durations import as_datetime
+from forebay.domain.durations_and_instants import as_datetime
 from forebay.domain.schedule import Schedule, ScheduleDefinition, ScheduleRun, ScheduleRunStatus, iso
 from forebay.domain.schedule_runs import (
     ScheduleAdvance,
     manual_run,
     next_runs,
-    plan_advance,
     plan_runs,
-    postpone,
 )
 from forebay.errors import (
     ConfigError,
     ForebayError,
     InvalidJob,
-    PayloadError,
     QueueClosed,
     ScheduleNotFound,
-    StoreBusy,
-    StoreRefused,
     StoreUnavailable,
 )
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.schedules import DueSchedules, FireResult
+from forebay.stores.contract.schedules import FireResult
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult
 
@@ -358,83 +353,3 @@ def _require(name: str, schedule: Schedule | None) -> Schedule:
 
 def _contention_error(name: str) -> ForebayError:
     return StoreUnavailable(f"schedule {name} is changed by other clients again and again; try again later")
-
-
-FIRE_BATCH: Final = 100
-
-logger: logging.Logger = logging.getLogger(__name__)
-
-
-def fire_due(
-    store: Store,
-    roll: Callable[[], float],
-    limit: int = FIRE_BATCH,
-    waiting: dict[str, int] | None = None,
-) -> tuple[int, bool]:
-    """Fire up to `limit` due schedules; return the number of new jobs, and whether more may be due.
-
-    `waiting` holds the schedules that wait for another transaction, and until when, from call to call: each
-    is logged once.
-    """
-    waiting = {} if waiting is None else waiting
-    due = store.due_schedules(limit)
-    if len(due.schedules) < limit:  # else it may be due and missing in this page
-        names = {schedule.name for schedule in due.schedules}
-        for name in [name for name, until in waiting.items() if until <= due.now and name not in names]:
-            del waiting[name]
-    advances = [plan_advance(schedule, due.now, roll()) for schedule in due.schedules]
-    busy: dict[str, StoreBusy] = {}
-    results = _fire_isolating_errors(store, advances, busy) if advances else []
-    for result in results:
-        waiting.pop(result.name, None)
-        _log_errors(result)
-    postponed = _postpone_busy(store, due, busy, waiting) if busy else []
-    has_advanced = any(result.applied for result in (*results, *postponed))
-    return sum(result.jobs for result in results), len(due.schedules) >= limit and has_advanced
-
-
-def _postpone_busy(
-    store: Store, due: DueSchedules, busy: Mapping[str, StoreBusy], waiting: dict[str, int]
-) -> list[FireResult]:
-    """Postpone by a second the schedules whose jobs need a key that another transaction holds.
-
-    They would be the first of each page, and hide later due schedules from it.
-    """
-    advances = [postpone(schedule, due.now) for schedule in due.schedules if schedule.name in busy]
-    for advance in advances:
-        if advance.name not in waiting:
-            logger.warning("schedule %r has to wait: %s", advance.name, busy[advance.name])
-        waiting[advance.name] = advance.check_at or due.now
-    return store.fire_schedules(advances)
-
-
-def _fire_isolating_errors(
-    store: Store, advances: Sequence[ScheduleAdvance], busy: dict[str, StoreBusy]
-) -> list[FireResult]:
-    try:
-        return store.fire_schedules(advances)
-    except StoreBusy as exc:
-        if len(advances) > 1:
-            return [
-                result for advance in advances for result in _fire_isolating_errors(store, [advance], busy)
-            ]
-        busy[advances[0].name] = exc
-        return []
-    except (StoreRefused, PayloadError) as exc:  # PayloadError: the payload was not encrypted or offloaded
-        if len(advances) > 1:
-            return [
-                result for advance in advances for result in _fire_isolating_errors(store, [advance], busy)
-            ]
-        # The run can never be stored: the schedule continues without it, and its history has the reason.
-        [advance] = advances
-        errors = [
-            ScheduleRun(planned_at=run.planned_at, status=ScheduleRunStatus.ERROR, reason=str(exc))
-            for run in advance.runs
-        ]
-        return store.fire_schedules([replace(advance, runs=(), skips=(*advance.skips, *errors))])
-
-
-def _log_errors(result: FireResult) -> None:
-    for run in result.runs:
-        if run.status is ScheduleRunStatus.ERROR:
-            logger.warning("a run of schedule %r was not enqueued: %s", result.name, run.reason)

@@ -13,8 +13,9 @@ from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, check_timeout_order
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
+from forebay.app.signature_check import SignatureCheck
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
-from forebay.errors import ConfigError, PayloadError
+from forebay.errors import ConfigError
 from forebay.payload.codec import encode_call
 from forebay.payload.coercion import Coercion
 
@@ -184,38 +185,3 @@ class Task(Generic[P, R]):
         """Return a stored result in the class of the function's annotation; raise PayloadError if it does not
         fit."""
         return self._coercion.coerce_result(value)
-
-
-class SignatureCheck:
-    """Check of arguments against a function's signature, with a fast path for the common kind of function."""
-
-    def __init__(self, func: Callable[..., Any], task: str) -> None:
-        self._task = task
-        try:
-            self._signature = inspect.signature(func)
-        except (ValueError, TypeError) as exc:  # some built-in functions have no readable signature
-            raise ConfigError(
-                f"the arguments of {func!r:.60} cannot be read; wrap it in a function of your own"
-            ) from exc
-        parameters = self._signature.parameters.values()
-        common = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        self._has_fast_path = all(parameter.kind is common for parameter in parameters)
-        self._names = tuple(self._signature.parameters)
-        self._required = frozenset(p.name for p in parameters if p.default is inspect.Parameter.empty)
-
-    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise PayloadError if the function cannot be called like this."""
-        if self._has_fast_path and self._fits(args, kwargs):
-            return
-        try:
-            self._signature.bind(*args, **kwargs)
-        except TypeError as exc:
-            raise PayloadError(f"task {self._task} cannot be called like this: {exc}", field="args") from exc
-
-    def _fits(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        if not kwargs:
-            return len(self._required) <= len(args) <= len(self._names)
-        positional = self._names[: len(args)]
-        if len(args) > len(self._names) or not self._required.issubset((*positional, *kwargs)):
-            return False
-        return kwargs.keys() <= set(self._names[len(args) :])

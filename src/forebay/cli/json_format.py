@@ -10,15 +10,16 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.audit_hash_chain import ChainLine
-from forebay.domain.backpressure import Throughput
 from forebay.domain.failure_group import FailureGroup
 from forebay.domain.gradual_revive import GradualRevive
-from forebay.domain.job import Job, JobSummary
+from forebay.domain.job import Job
 from forebay.domain.job_history import Attempt, Event, Timeline
+from forebay.domain.job_views import JobSummary
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
+from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import Schedule, ScheduleRun
+from forebay.domain.throughput import Throughput
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import PayloadError
 from forebay.operations.job_timeline import timeline_lines

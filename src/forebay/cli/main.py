@@ -55,7 +55,7 @@ COMMANDS = {
         "Show queues, workers, running jobs and the newest failures, live in a terminal.",
     ),
     "inspect": ("forebay.cli.commands.queues:inspect", "Show one queue and its next jobs."),
-    "stuck": ("forebay.cli.commands.stats:stuck", "List jobs that have been running for too long."),
+    "stuck": ("forebay.cli.commands.stuck_jobs:stuck", "List jobs that have been running for too long."),
     "alerts": (
         "forebay.cli.commands.alerts:alerts",
         "List and acknowledge alerts, and edit their rules and channels.",

@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from forebay.cli.suggestions import suggest
+from forebay.domain.actor import check_actor
 from forebay.domain.alert_channel import SECRET_VARIABLE_PREFIX
-from forebay.domain.storable_text import check_actor
 from forebay.errors import ConfigError
 from forebay.telemetry.log_setup import LogFormat
 

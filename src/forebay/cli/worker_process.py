@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from forebay.app.app import Forebay
-from forebay.app.middleware import add_job_fields_to_logs
+from forebay.app.job_logs import add_job_fields_to_logs
 from forebay.cli.alert_delivery_options import delivery_policy
 from forebay.cli.app_loader import load_app
 from forebay.cli.suggestions import suggest

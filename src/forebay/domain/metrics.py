@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from forebay.domain.histogram import NOTHING, Histogram, merge_histograms
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import OutcomeKind
 
 TEN_SECONDS: Final = 10_000

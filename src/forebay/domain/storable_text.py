@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from forebay.errors import ConfigError
-
 
 def clean_text(text: str) -> str:
     """Return the text without NUL, and with a question mark for what cannot be encoded as UTF-8.
@@ -25,9 +23,6 @@ def truncate_bytes(text: str, max_bytes: int) -> str:
     return text if len(text) * 4 <= max_bytes else text.encode()[:max_bytes].decode(errors="ignore")
 
 
-def check_actor(name: str) -> None:
-    """Raise ConfigError for a name that the audit log would show as another one."""
-    if "#" in name:
-        raise ConfigError(
-            f"{name!r:.100} cannot be an actor of the audit log: leave out the #, which begins a request id"
-        )
+def escape_unencodable(text: str) -> str:
+    """Return the text with surrogates, which UTF-8 cannot encode, as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

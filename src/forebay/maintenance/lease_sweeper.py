@@ -15,7 +15,7 @@ from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.maintenance.store_clock import StoreClock
-from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
+from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.clock_readings import LATE_MS
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, LeaseRefusal

@@ -7,7 +7,7 @@ from random import random
 
 import msgspec
 
-from forebay.app.schedules import FIRE_BATCH, fire_due
+from forebay.app.due_schedules import FIRE_BATCH, fire_due
 from forebay.stores.contract.store import Store
 
 

@@ -9,7 +9,8 @@ from socket import gethostname
 from threading import Event, Thread
 from typing import Final
 
-from forebay.app.schedules import FIRE_BATCH, fire_due, save_declared
+from forebay.app.due_schedules import FIRE_BATCH, fire_due
+from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
 from forebay.domain.schedule import ScheduleDefinition
 from forebay.errors import ConfigError, StoreUnavailable

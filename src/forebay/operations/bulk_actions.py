@@ -18,8 +18,8 @@ from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.settlement import Settlement, decide
-from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating
 from forebay.operations.failure_groups import filter_by_group
+from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import REVIVE_NOW, ReviveOptions
 from forebay.stores.contract.store import Store

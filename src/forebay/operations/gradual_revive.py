@@ -34,7 +34,8 @@ from forebay.domain.gradual_revive import (
 from forebay.domain.job import JobId
 from forebay.domain.job_history import Changes, Event, EventKind
 from forebay.domain.job_states import JobState
-from forebay.domain.query import MAX_PAGE, JobQuery, JobStateInfo
+from forebay.domain.job_views import JobStateInfo
+from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreUnavailable
 from forebay.operations.failure_groups import STATES_BATCH, filter_by_group, load_states, restrict_to_dead
 from forebay.stores.contract.reader import Reader

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from forebay.domain.histogram import Histogram
-from forebay.domain.job import DAY_MS, JobSummary, QueueName
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job_views import JobSummary
 from forebay.domain.metrics import (
     ACTIVE_MS,
     HOUR,
@@ -23,7 +24,7 @@ from forebay.domain.metrics import (
     start_of,
 )
 from forebay.domain.priority_bands import count_by_band
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.time_series import SeriesSpan, SeriesSteps, metric_values, series_spans, span_between
 from forebay.domain.worker import HeartbeatStatus
 from forebay.errors import ConfigError

@@ -10,11 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from forebay.domain.job import Job
-from forebay.domain.lease import Lease
 from forebay.domain.storable_text import clean_text
 from forebay.errors import ConfigError
-from forebay.interrupts import uninterrupted
 
 LogFormat: TypeAlias = Literal["text", "json"]
 TEXT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -36,35 +33,6 @@ _LEVEL: Final = re.compile(r"(?:([\w.-]+)\s*=\s*)?(\w+)")
 MAX_SHOWN: Final = 1_000
 # Attributes of every record, and those that another formatter leaves on it.
 _PLAIN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "in_job"}
-
-
-def job_fields(job: Job) -> dict[str, Any]:
-    """Return the fields of a log line about a job."""
-    return {
-        "job_id": job.id,
-        "task": job.task,
-        "queue": job.queue,
-        "attempt": job.attempt,
-        "worker_id": job.worker,
-        "correlation_id": job.correlation_id,
-    }
-
-
-def lease_fields(lease: Lease) -> dict[str, Any]:
-    """Return the fields of a log line about a job of which only the lease is known."""
-    return {"job_id": lease.job_id, "attempt": lease.attempt}
-
-
-def defer_interrupts_in_logging() -> None:
-    """Defer interrupts while a logging handler has its lock, in a process that interrupts tasks.
-
-    A task that is stopped in the middle of a log line would keep that lock for ever, and every thread of the
-    worker that logs would wait for it. `Logger.handle` calls all handlers, those of the program too, so it
-    is wrapped for the whole process. Once is enough.
-    """
-    handle = logging.Logger.handle
-    if not hasattr(handle, "__wrapped__"):
-        logging.Logger.handle = uninterrupted(handle)  # type: ignore[method-assign]
 
 
 def component_of(name: str) -> str:

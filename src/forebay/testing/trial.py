@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar
 
 from forebay.app.app import Forebay
-from forebay.app.schedules import fire_due, save_declared
+from forebay.app.due_schedules import fire_due
+from forebay.app.schedules import save_declared
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
-from forebay.domain.durations import Duration, duration_ms
+from forebay.domain.durations_and_instants import Duration, duration_ms
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.queue import QueueState

@@ -14,8 +14,8 @@ from threading import RLock
 from typing import Any, Final, cast
 
 from forebay.app.app import Forebay
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
-from forebay.app.progress import PendingStep
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Discarded, Failed, Interrupted, Outcome

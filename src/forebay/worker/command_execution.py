@@ -6,7 +6,7 @@ import logging
 from math import inf
 from typing import Protocol
 
-from forebay.domain.worker import Command, CommandKind
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import ForebayError
 from forebay.stores.contract.store import Store
 from forebay.worker.slots import Slots

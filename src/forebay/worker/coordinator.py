@@ -18,11 +18,11 @@ from forebay.domain.settlement import OutcomeKind, Settlement, decide
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo
 from forebay.errors import StoreError, StoreUnavailable
 from forebay.maintenance.lease_sweeper import LEASE_MS
-from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
 from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
+from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
-from forebay.telemetry.log_setup import job_fields
+from forebay.telemetry.log_fields import job_fields
 from forebay.telemetry.observers import SettledAttempt
 from forebay.worker.assignment import Assignment
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable

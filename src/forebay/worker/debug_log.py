@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from forebay.domain.job import Job
 from forebay.domain.settlement import Settlement
-from forebay.telemetry.log_setup import job_fields
+from forebay.telemetry.log_fields import job_fields
 from forebay.worker.queue_selector import QueueSelector
 
 logger: logging.Logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.contract.values import PendingCancel
-from forebay.telemetry.log_setup import job_fields
+from forebay.telemetry.log_fields import job_fields
 from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executors

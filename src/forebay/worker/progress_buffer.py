@@ -10,8 +10,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
-from forebay.app.progress import PendingStep
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.progress import MAX_LINES, LogLine, Progress, ProgressUpdate, StepResult

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from forebay.domain.worker import truncate_answer
+from forebay.domain.worker_command import truncate_answer
 from forebay.worker.assignment import Assignment
 from forebay.worker.process_usage import resident_memory
 from forebay.worker.slots import Slots

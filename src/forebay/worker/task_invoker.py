@@ -15,7 +15,7 @@ from forebay.app.job_context import JobContext, reported_cost, undecodable_input
 from forebay.app.middleware import wrap_call
 from forebay.app.registry import Registry
 from forebay.app.task import Task
-from forebay.domain.durations import duration_ms
+from forebay.domain.durations_and_instants import duration_ms
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_history import MAX_MESSAGE, MAX_TRACEBACK
 from forebay.domain.lane import capability_lane, payload_lane, task_lane
@@ -31,6 +31,7 @@ from forebay.domain.outcome import (
     Parked,
     Snoozed,
 )
+from forebay.domain.storable_text import escape_unencodable
 from forebay.errors import (
     Cancel,
     Discard,
@@ -42,9 +43,8 @@ from forebay.errors import (
     Snooze,
     UnknownTask,
 )
-from forebay.operations.batch_settlement import escape_unencodable
 from forebay.payload.codec import VERSION, decode_call, encode_result
-from forebay.telemetry.log_setup import job_fields
+from forebay.telemetry.log_fields import job_fields
 from forebay.worker.assignment import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS

@@ -17,7 +17,8 @@ from forebay.cli.commands.worker_admin import wait_for_answers
 from forebay.cli.store_session import StoreSession
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName, WorkerId
-from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import WorkerInfo, WorkerState
+from forebay.domain.worker_command import CommandKind
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

@@ -14,7 +14,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
-from forebay.domain.query import LaneCount
+from forebay.domain.queue_counts import LaneCount
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

@@ -13,8 +13,8 @@ from forebay.domain.job_history import Attempt, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Lost, Outcome
-from forebay.domain.query import Counts
 from forebay.domain.queue import Queue
+from forebay.domain.queue_counts import Counts
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.contract.engine import Engine

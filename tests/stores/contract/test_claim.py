@@ -12,8 +12,8 @@ from forebay.domain.job_states import JobState
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
-from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from forebay.domain.job import WorkerId
 from forebay.domain.job_history import Event, EventKind
-from forebay.domain.worker import COMMAND_EXPIRES_MS, MAX_RESPONSE, Command, CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import COMMAND_EXPIRES_MS, MAX_RESPONSE, Command, CommandKind
 from forebay.errors import InvalidJob, StoreRefused, WorkerNotFound
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -10,7 +10,7 @@ import pytest
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

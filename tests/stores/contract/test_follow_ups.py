@@ -10,8 +10,9 @@ from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
-from forebay.domain.query import Counts, JobQuery
+from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob, InvalidJob, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -7,8 +7,9 @@ from msgspec.structs import asdict
 
 from forebay.domain.job import MAX_PAYLOAD, JobId, NewJob, QueueName, UniqueUntil
 from forebay.domain.job_states import JobState
-from forebay.domain.query import Counts, JobQuery
+from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueSettings, QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import Curve, RetryPolicy
 from forebay.errors import DuplicateJob, InvalidJob, PayloadError, QueueClosed, QueueFull, QueueNotFound
 from forebay.stores.contract.reader import Reader

@@ -7,7 +7,7 @@ import pytest
 from forebay.domain.job import JobId, QueueName, UniqueUntil
 from forebay.domain.job_states import FINAL, JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Snoozed
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

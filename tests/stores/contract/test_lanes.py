@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import Job, JobId, JobUpdate, WorkerId
+from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program, payload_lane, task_lane
 from forebay.domain.outcome import Completed, Failed, Parked
-from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts, LaneCount
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim

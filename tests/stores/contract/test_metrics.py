@@ -15,7 +15,7 @@ from forebay.domain.metrics import (
     TaskStats,
     roll_up,
 )
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.metrics import iter_rows

@@ -8,7 +8,7 @@ from forebay.domain.job import JobId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.errors import IllegalTransition, JobNotFound, StoreRefused
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

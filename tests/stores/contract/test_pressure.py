@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.backpressure import THROUGHPUT_JOBS, Throughput
 from forebay.domain.job import Dependency
 from forebay.domain.outcome import Completed
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
+from forebay.domain.throughput import THROUGHPUT_JOBS, Throughput
 from forebay.errors import QueueFull, RateLimited
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

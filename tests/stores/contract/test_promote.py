@@ -7,8 +7,8 @@ import pytest
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Failed, Snoozed
-from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim

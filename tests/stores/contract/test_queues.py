@@ -10,8 +10,8 @@ from forebay.domain.job import QueueName
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
-from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueMode, QueueSettings, QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.errors import ConfigError, InvalidJob, QueueClosed, QueueFull, QueueNotEmpty, QueueNotFound
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.job import JobSummary, QueueName
+from forebay.domain.job import QueueName
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import Completed, Discarded, Failed
-from forebay.domain.query import Counts, Position
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts, Position
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

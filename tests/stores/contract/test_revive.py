@@ -8,8 +8,8 @@ from forebay.domain.job import JobId, QueueName, UniqueUntil
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Discarded
-from forebay.domain.query import Counts
 from forebay.domain.queue import QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

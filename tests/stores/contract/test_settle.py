@@ -18,7 +18,7 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ForebayError, StoreRefused

@@ -9,7 +9,7 @@ from forebay.domain.job import JobId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.contract.reader import Reader

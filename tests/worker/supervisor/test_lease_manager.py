@@ -17,7 +17,8 @@ from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.retry_policy import RetryPolicy
-from forebay.domain.worker import CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import WorkerInfo, WorkerState
+from forebay.domain.worker_command import CommandKind
 from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

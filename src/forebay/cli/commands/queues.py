@@ -37,8 +37,8 @@ from forebay.cli.store_session import StoreSession
 from forebay.domain.job import Job, QueueName, check_queue_name
 from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.limits import Limit, scopes_of
-from forebay.domain.query import Counts
 from forebay.domain.queue import Queue, QueueSettings, QueueState
+from forebay.domain.queue_counts import Counts
 from forebay.errors import IllegalTransition, QueueNotEmpty
 from forebay.operations import bulk_actions
 

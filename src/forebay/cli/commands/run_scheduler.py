@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from forebay.app.schedules import FIRE_BATCH
+from forebay.app.due_schedules import FIRE_BATCH
 from forebay.cli.app_loader import load_app
 from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.options import DurationParam, with_store

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from forebay.cli.commands.stats import print_workers
 from forebay.cli.errors import ExitStatus
 from forebay.cli.json_format import worker_json
 from forebay.cli.options import Command as Func
@@ -25,13 +24,18 @@ from forebay.cli.output import (
 )
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, HeartbeatStatus, WorkerInfo
+from forebay.domain.worker import SHOWN_JOBS, HeartbeatStatus, WorkerInfo
+from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 from forebay.errors import ConfigError, WorkerNotFound
 
 _POLL_SECONDS: Final = 0.1
 # An id begins with the start time of its worker, so short prefixes are common to many workers.
 _MIN_PREFIX_LENGTH: Final = 4
 _MEGABYTE: Final = 1_048_576
+_WORKER_COLUMNS: Final = (
+    *("worker", "host", "pid", "state", "heartbeat", "queues"),
+    *("running", "done", "failed", "memory", "up", "last heartbeat"),
+)
 
 
 class DefaultListGroup(click.Group):
@@ -64,6 +68,24 @@ def list_workers(session: StoreSession, out: Output) -> None:
     out.print_result(
         {"workers": [worker_json(worker, now) for worker in found]}, lambda: print_workers(found, now)
     )
+
+
+def print_workers(workers: list[WorkerInfo], now: int) -> None:
+    """Print workers with their state and the time since their last heartbeat."""
+    rows = [_worker_row(worker, now) for worker in workers]
+    print_table(_WORKER_COLUMNS, rows, title="Workers")
+
+
+def _worker_row(worker: WorkerInfo, now: int) -> tuple[object, ...]:
+    queues = ", ".join(f"{name} (paused)" if name in worker.paused else name for name in worker.queues)
+    running = f"{len(worker.running)}+" if len(worker.running) == SHOWN_JOBS else len(worker.running)
+    memory = "" if worker.memory is None else f"{worker.memory // _MEGABYTE} MB"
+    uptime, last_heartbeat = (
+        format_duration(max(0, now - worker.started_at)),
+        f"{format_duration(max(0, now - worker.heartbeat_at))} ago",
+    )
+    labels = (worker.id, worker.host, worker.pid, worker.state, worker.heartbeat_status(now), queues)
+    return (*labels, running, worker.completed, worker.failed, memory, uptime, last_heartbeat)
 
 
 @workers.command()

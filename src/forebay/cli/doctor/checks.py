@@ -8,11 +8,12 @@ from itertools import chain
 from typing import Final, Literal
 
 from forebay.app.schedules import all_schedules
-from forebay.cli.commands.stats import iter_running
+from forebay.cli.commands.stuck_jobs import iter_running
 from forebay.cli.output import format_duration, format_job_count
 from forebay.domain.job import Job, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.query import MAX_PAGE, Counts, JobQuery
+from forebay.domain.query import MAX_PAGE, JobQuery
+from forebay.domain.queue_counts import Counts
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo, WorkerState
 from forebay.stores.contract.reader import Reader
 

@@ -10,7 +10,7 @@ import click
 
 from forebay.app.app import Forebay
 from forebay.cli.app_loader import load_app
-from forebay.cli.commands.stats import HOUR_MS, find_running_longer
+from forebay.cli.commands.stuck_jobs import HOUR_MS, find_running_longer
 from forebay.cli.doctor.checks import (
     DEAD,
     DO_NOT_START,
@@ -31,8 +31,8 @@ from forebay.cli.store_session import StoreSession, open_session
 from forebay.domain.fairness import is_fairness_lane
 from forebay.domain.job_states import WAITING
 from forebay.domain.lane import is_limit_lane
-from forebay.domain.query import Counts, LaneCount
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue_counts import Counts, LaneCount
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, Forbidden, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
 from forebay.payload.masking import MASK, is_secret

@@ -20,8 +20,8 @@ from threading import Lock
 from typing import Any, Final, NoReturn, overload
 
 from forebay.app.app import Forebay
+from forebay.compat.celery.app_registry import APPS as _APPS
 from forebay.compat.celery.options import CeleryConf, is_known, refusal_message, refuse, translate_options
-from forebay.compat.celery.result import APPS as _APPS
 from forebay.compat.celery.result import AsyncResult
 from forebay.compat.celery.retries import MaxRetriesExceededError
 from forebay.compat.celery.task import Task, name_of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NoReturn
 
 from forebay.app.job_handle import JobHandle
+from forebay.compat.celery.app_registry import APPS
 from forebay.compat.celery.options import refuse
 from forebay.domain.job import JobId
 from forebay.domain.job_states import JobState
@@ -17,9 +18,6 @@ _STATES: Final = {
     JobState.DEAD: "FAILURE",
     JobState.CANCELLED: "REVOKED",
 }
-
-# The apps of this process, the newest last; `Celery` registers them.
-APPS: Final[list[Any]] = []
 
 
 def _find_handle(task_id: str, app: Any) -> JobHandle[Any]:

@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.domain.job import Job
 from forebay.domain.job_states import JobState, Status, status_of
-from forebay.domain.query import ArchiveEntry
+from forebay.domain.job_views import ArchiveEntry
 from forebay.payload.codec import decode_result
 
 TASK_NAME: Final = "task_name"

@@ -32,7 +32,7 @@ from forebay.compat.task_queue.job_result import (
     decode_stored_result,
 )
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate
-from forebay.domain.durations import duration_within
+from forebay.domain.durations_and_instants import duration_within
 from forebay.domain.job import (
     DAY_MS,
     DEFAULT_QUEUE,

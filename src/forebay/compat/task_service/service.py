@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from threading import Condition
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -27,11 +26,11 @@ from forebay.compat.task_service.task import (
     token_of,
     visibility_ms,
 )
-from forebay.domain.durations import Duration, Instant, duration_within
+from forebay.compat.task_service.wakeup_counter import WakeupCounter
+from forebay.domain.durations_and_instants import Duration, Instant, duration_within
 from forebay.domain.job import (
     Job,
     JobId,
-    JobUpdate,
     Json,
     QueueName,
     WorkerId,
@@ -39,6 +38,7 @@ from forebay.domain.job import (
     check_queue_name,
     check_text,
 )
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
@@ -46,15 +46,13 @@ from forebay.domain.queue import QueueSettings
 from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import decide
 from forebay.errors import InvalidJob, PayloadError, StoreError
-from forebay.interrupts import uninterrupted, wait_for
-from forebay.operations.batch_settlement import (
+from forebay.operations.settlement_isolation import (
     FallbackSettlements,
     check_not_busy,
     select_newly_settled,
     settle_and_claim_isolating,
 )
 from forebay.payload.codec import VERSION, encode_result
-from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult, QueueClaim, SettleAndClaimResult
@@ -331,52 +329,6 @@ class TaskService:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-class WakeupCounter:
-    """Counts the store's wake-ups, from the first wait on."""
-
-    def __init__(self, wakeups: Callable[[], Wakeups]) -> None:
-        self._new_wakeups = wakeups
-        self._wakeups: Wakeups | None = None
-        self._change = Condition()
-        self._is_warned = False
-        self.is_closed: bool = False
-        self.count: int = 0
-
-    def wait(self, seen_count: int, seconds: float) -> None:
-        """Wait until there is a wake-up that was not seen, or until the time is over."""
-        with uninterrupted, self._change:
-            if self._wakeups is None and not self.is_closed:
-                self._listen()
-        wait_for(self._change, lambda: self.count != seen_count or self.is_closed, seconds)
-
-    def _listen(self) -> None:
-        """Start to listen for wake-ups. Without them callers poll, and each wait tries to listen again."""
-        try:
-            wakeups = self._new_wakeups()
-            wakeups.start(self._on_wakeup)
-        except StoreError as exc:
-            if not self._is_warned:
-                logger.warning("there are no wake-ups for new tasks now, so they are polled: %s", exc)
-            self._is_warned = True
-        else:
-            self._wakeups = wakeups
-
-    def _on_wakeup(self) -> None:
-        with uninterrupted, self._change:
-            self.count += 1
-            self._change.notify_all()
-
-    def close(self) -> None:
-        with uninterrupted:
-            with self._change:
-                self.is_closed = True
-                wakeups, self._wakeups = self._wakeups, None
-                self._change.notify_all()
-            # Not under the lock: the listener may be waiting for it.
-            if wakeups is not None:
-                wakeups.close()
 
 
 def _parse_token(token: str) -> tuple[int, WorkerId]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.durations import Duration, Instant, as_datetime, duration_within, instant_ms
+from forebay.domain.durations_and_instants import Duration, Instant, as_datetime, duration_within, instant_ms
 from forebay.domain.job import (
     DAY_MS,
     MIN_LEASE_MS,

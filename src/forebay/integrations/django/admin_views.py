@@ -10,8 +10,9 @@ from urllib.parse import urlencode
 from django.utils.module_loading import autodiscover_modules
 
 from forebay.app.app import Forebay
-from forebay.domain.job import Job, JobId, JobSummary, QueueName
+from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.job_states import JobState
+from forebay.domain.job_views import JobSummary
 from forebay.domain.query import JobQuery, Page
 from forebay.errors import ConfigError, PayloadError
 from forebay.integrations.django.backend import ForebayBackend

@@ -13,12 +13,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from forebay.integrations.importers.huey_message import SYSTEM
-from forebay.integrations.importers.huey_options import (
-    HueyReadOptions,
-    make_revoked,
-    new_token,
-    revocation_keys,
-)
+from forebay.integrations.importers.huey_options import HueyReadOptions, new_token
+from forebay.integrations.importers.huey_revocation import make_revoked, revocation_keys
 from forebay.integrations.importers.redis_client import SourceRedis
 from forebay.integrations.importers.rq_message import NO_RETRY
 from forebay.integrations.importers.source import (

@@ -12,12 +12,8 @@ from urllib.parse import quote
 
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.integrations.importers.huey_message import SYSTEM
-from forebay.integrations.importers.huey_options import (
-    HueyReadOptions,
-    make_revoked,
-    new_token,
-    revocation_keys,
-)
+from forebay.integrations.importers.huey_options import HueyReadOptions, new_token
+from forebay.integrations.importers.huey_revocation import make_revoked, revocation_keys
 from forebay.integrations.importers.rq_message import NO_RETRY
 from forebay.integrations.importers.source import PAGE_SIZE, ForeignJob, FoundJob, ImportCandidate, SkippedJob
 

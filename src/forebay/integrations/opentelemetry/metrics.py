@@ -23,7 +23,7 @@ from forebay.clock import Clock
 from forebay.domain.job import Job, NewJob
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import ScheduleRunStatus
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, StoreError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, select
 
 from forebay.app.client import Client
 from forebay.domain.job import Job, JobId, NewJob
@@ -53,14 +53,6 @@ class RelayResult(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool = False
 
 
-class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of an outbox: its rows, when the oldest was written, and how many were refused before."""
-
-    rows: int
-    oldest_at: int | None
-    refused: int
-
-
 def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAULT_BATCH_ROWS) -> RelayResult:
     """Store the jobs of up to `limit` rows, and then delete the rows. A row whose jobs are refused stays,
     with the reason, and is tried again later. Raises StoreUnavailable while the queue is unavailable."""
@@ -84,14 +76,6 @@ def relay_batch(table: Table, engine: Engine, client: Client, limit: int = DEFAU
         return RelayResult()
     with engine.begin() as connection:
         return _finish_batch(table, connection, client, rows, refusals, limit)
-
-
-def outbox_stats(table: Table, engine: Engine) -> OutboxStats:
-    """Count the rows of an outbox."""
-    query = select(func.count(), func.min(table.c.written_at), func.count(table.c.error)).select_from(table)
-    with engine.connect() as connection:
-        rows, oldest, refused = connection.execute(query).one()
-    return OutboxStats(rows=rows, oldest_at=oldest, refused=refused)
 
 
 def _store_rows(client: Client, rows: Sequence[Any]) -> Refusals:

@@ -30,21 +30,17 @@ from forebay.domain.alert import (
     advance,
     raise_alert,
 )
-from forebay.domain.alert_channel import Channel
-from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, NewJob
-from forebay.domain.retry_policy import RetryPolicy
-from forebay.errors import ConfigError, ForebayError, StoreError, StoreUnavailable
+from forebay.errors import ConfigError, StoreUnavailable
 from forebay.operations.alerts.metric_snapshot import MetricSnapshot
+from forebay.operations.alerts.notification_jobs import enqueue_notifications
 from forebay.operations.alerts.records import (
     ALERTS,
     BOARDS,
-    CHANNELS,
     MAX_TRIES,
     AlertBoard,
     AlertNotice,
     all_rules,
 )
-from forebay.payload.codec import encode_call
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.job_ids import new_id
@@ -60,8 +56,6 @@ MAX_NOT_CRITICAL_SCOPES: Final = 60
 HISTORY_LIMIT: Final = 1_000
 TRIM_BATCH: Final = 100
 _NAME: Final = "current"
-# Ten retries take some three hours.
-_DELIVERY_POLICY: Final = RetryPolicy(max_retries=10, base_ms=10_000, ceiling_ms=3_600_000)
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -245,46 +239,6 @@ def _record_alert(store: Store, reader: Reader, notice: AlertNotice) -> Alert | 
         if ALERTS.save(store, notice.alert_id, updated, record.revision if record else 0):
             return updated
     raise StoreUnavailable(f"alert {notice.alert_id} is changed by other processes again and again")
-
-
-def enqueue_notifications(
-    store: Store, reader: Reader, alerts: Sequence[tuple[AlertTransition, Alert]]
-) -> bool:
-    """Enqueue a delivery of each alert to each channel of its severity; return whether there are any."""
-    records = CHANNELS.all(reader).values() if alerts else ()
-    channels = [record.value for record in records if record.value.enabled]
-    jobs = [
-        make_delivery_job(alert, step, channel)
-        for step, alert in alerts
-        for channel in channels
-        if alert.severity.reaches(channel.severity)
-    ]
-    try:
-        if jobs:
-            store.insert(jobs)
-    except StoreError:
-        raise
-    except ForebayError as exc:
-        # The queue of deliveries was closed, or made too small; the alerts are stored all the same.
-        logger.warning("alert notifications are not delivered: %s", exc)
-        return False
-    return bool(jobs)
-
-
-def make_delivery_job(alert: Alert, step: AlertTransition, channel: Channel) -> NewJob:
-    """Build the job that delivers an alert to a channel.
-
-    Its data are metadata and not arguments: these may be encrypted with a key that the delivering process
-    lacks. It contains no secret.
-    """
-    return NewJob(
-        task=ALERT_TASK,
-        payload=encode_call((), {}),
-        queue=ALERT_QUEUE,
-        policy=_DELIVERY_POLICY,
-        idempotency_key=f"{alert.id} {step} {channel.name}",
-        metadata={"alert": alert.id, "step": step.value, "channel": channel.name},
-    )
 
 
 def trim_history(store: Store, reader: Reader) -> list[Alert]:

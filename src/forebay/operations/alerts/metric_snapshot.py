@@ -24,8 +24,9 @@ from forebay.domain.metrics import (
     merge_tasks,
     start_of,
 )
-from forebay.domain.query import Counts, ServerUsage, used_ratio
 from forebay.domain.queue import Queue
+from forebay.domain.queue_counts import Counts
+from forebay.domain.store_health import ServerUsage, used_ratio
 from forebay.domain.time_series import METRICS, SeriesSpan, span_between
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.stores.contract.reader import Reader

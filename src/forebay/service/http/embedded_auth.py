@@ -11,8 +11,8 @@ from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
+from forebay.domain.actor import check_actor
 from forebay.domain.api_key import ApiKey, Grant, Role
-from forebay.domain.storable_text import check_actor
 from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import request_id
 from forebay.service.caller import Caller

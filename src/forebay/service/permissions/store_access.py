@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import redact_parent
-from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.job_views import JobSummary
 from forebay.domain.progress import JobProgress
 from forebay.payload.codec import mask_call, mask_result
 from forebay.payload.masking import mask_text

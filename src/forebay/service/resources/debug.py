@@ -12,7 +12,8 @@ from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.job_states import JobState
 from forebay.domain.query import JobQuery
-from forebay.domain.worker import Command, CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import JobNotFound, QueueNotFound, StoreError, WorkerNotFound
 from forebay.operations.bulk_actions import sweep
 from forebay.operations.job_diagnosis import diagnose

@@ -16,7 +16,7 @@ from forebay.domain.outcome import Outcome
 from forebay.domain.progress import Progress, ProgressUpdate
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import ForebayError, JobNotFound, LeaseLost, StoreBusy, StoreError, StoreUnavailable
-from forebay.operations.batch_settlement import (
+from forebay.operations.settlement_isolation import (
     FallbackSettlements,
     match_kept_outcomes,
     select_newly_settled,

@@ -7,11 +7,12 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import Throughput
 from forebay.domain.job import QueueName
 from forebay.domain.job_states import WAITING, JobState
-from forebay.domain.query import Counts, JobQuery
+from forebay.domain.query import JobQuery
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue_counts import Counts
+from forebay.domain.throughput import Throughput
 from forebay.errors import IllegalTransition, QueueNotEmpty, QueueNotFound
 from forebay.operations import bulk_actions
 from forebay.service.resources.bulk import DELETABLE, REVIVABLE, run_bulk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.domain.job import WorkerId
-from forebay.domain.worker import CommandKind
+from forebay.domain.worker_command import CommandKind
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.workers import (
     CommandList,

@@ -19,9 +19,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
 
-from forebay.domain.backpressure import Throughput
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_history import Event
+from forebay.domain.throughput import Throughput
 from forebay.errors import ForebayError
 from forebay.service.problem_details import problem_of
 from forebay.service.runtime.store_pool import StorePool

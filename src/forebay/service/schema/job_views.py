@@ -8,9 +8,10 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import Edge, redact_parent
-from forebay.domain.job import Job, JobSummary
+from forebay.domain.job import Job
 from forebay.domain.job_history import Attempt, Event, Timeline
 from forebay.domain.job_states import JobState, Status
+from forebay.domain.job_views import JobSummary
 from forebay.domain.settlement import OutcomeKind
 from forebay.service.schema.base import ResponseModel, Values, at, moment_of, seconds
 from forebay.service.schema.payloads import CallView, redacted_call

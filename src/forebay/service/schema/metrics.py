@@ -6,7 +6,7 @@ from datetime import datetime
 
 from forebay.domain.histogram import Histogram
 from forebay.domain.metrics import MetricEvent, TaskStats
-from forebay.domain.query import ServerUsage, used_ratio
+from forebay.domain.store_health import ServerUsage, used_ratio
 from forebay.domain.time_series import SeriesSpan
 from forebay.operations.queue_stats import QueueStats
 from forebay.service.schema.base import ResponseModel, seconds

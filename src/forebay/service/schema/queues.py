@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from forebay.domain.backpressure import Throughput
 from forebay.domain.job import DAY_MS, MIN_LEASE_MS
-from forebay.domain.query import Counts
 from forebay.domain.queue import MAX_LENGTH, MAX_PROMOTED, MAX_RATE, QueueMode, QueueSettings, QueueState
 from forebay.domain.queue import Queue as StoredQueue
+from forebay.domain.queue_counts import Counts
 from forebay.domain.rank import STRICT_AGING_MS
+from forebay.domain.throughput import Throughput
 from forebay.service.schema.base import Priority, Queue, RequestModel, ResponseModel, moment_of, seconds
 
 _KEEP = Annotated[float, Meta(ge=0, le=100 * 366 * DAY_MS / 1_000)]

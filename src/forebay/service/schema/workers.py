@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from forebay.domain.job import QueueName
-from forebay.domain.worker import Command, CommandKind, HeartbeatStatus, WorkerInfo, WorkerState
+from forebay.domain.worker import HeartbeatStatus, WorkerInfo, WorkerState
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.service.schema.base import Queue, RequestModel, ResponseModel, Values, at, moment_of
 
 

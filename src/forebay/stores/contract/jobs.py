@@ -8,8 +8,10 @@ from typing import Protocol
 from forebay.domain.dependencies import Edge
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_views import ArchiveEntry, JobStateInfo
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import ArchiveEntry, JobQuery, JobStateInfo, Page, Position
+from forebay.domain.query import JobQuery, Page
+from forebay.domain.queue_counts import Position
 
 
 class JobReader(Protocol):

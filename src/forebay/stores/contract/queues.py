@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from forebay.domain.backpressure import Throughput
-from forebay.domain.job import JobSummary, QueueName
-from forebay.domain.query import Counts, LaneCount
+from forebay.domain.job import QueueName
+from forebay.domain.job_views import JobSummary
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue_counts import Counts, LaneCount
+from forebay.domain.throughput import Throughput
 
 
 class QueueStore(Protocol):

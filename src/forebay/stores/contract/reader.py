@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from forebay.domain.query import ServerUsage, StoreHealth
+from forebay.domain.store_health import ServerUsage, StoreHealth
 from forebay.stores.contract.audit_log import AuditLogReader
 from forebay.stores.contract.documents import DocumentReader
 from forebay.stores.contract.job_import import JobExportReader

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 
 
 class WorkerStore(Protocol):

@@ -8,20 +8,14 @@ from heapq import nlargest
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import (
-    THROUGHPUT_JOBS,
-    THROUGHPUT_WINDOW_MS,
-    EnqueueRateLimiter,
-    Throughput,
-    queue_full_error,
-    throughput_of,
-    time_until_room,
-)
+from forebay.domain.backpressure import queue_full_error, time_until_room
 from forebay.domain.dependencies import Edge, EdgeState
+from forebay.domain.enqueue_rates import EnqueueRateLimiter
 from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueState
+from forebay.domain.throughput import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.memory.dependency_edges import add_edges, resolve_parents

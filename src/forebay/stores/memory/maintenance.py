@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import FULL_AFTER_MS, is_rate
+from forebay.domain.enqueue_rates import FULL_AFTER_MS, is_rate
 from forebay.domain.job import DAY_MS, Job, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS, EventKind
 from forebay.domain.job_states import LIVE, WAITING, JobState
-from forebay.domain.query import ArchiveEntry
+from forebay.domain.job_views import ArchiveEntry
 from forebay.domain.queue import Queue, QueueState, stagger_task_name
 from forebay.domain.settlement import promoted_at
-from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.memory import audit_log
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.state import State

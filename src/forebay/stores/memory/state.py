@@ -15,14 +15,15 @@ from forebay.domain.fairness import FAIRNESS, joining_virtual_time, lane_for_key
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Attempt
 from forebay.domain.job_states import WAITING, JobState
+from forebay.domain.job_views import ArchiveEntry
 from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.schedule import Schedule, ScheduleRun
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.stores.memory.event_log import EventLog
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.text_check import check_writable

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.document import Document
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
@@ -18,7 +19,8 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.domain.store_move import JobExport
-from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 from forebay.errors import StoreError
 from forebay.stores.contract.clock_readings import ClockReading
 from forebay.stores.contract.metrics import MAX_ROWS

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, WorkerInfo, truncate_answer
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command, CommandKind, truncate_answer
 from forebay.stores.memory.state import State
 from forebay.stores.memory.text_check import check_writable
 from forebay.stores.shared.commands import build_commands, command_event

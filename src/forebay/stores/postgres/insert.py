@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
+from forebay.domain.backpressure import queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
+from forebay.domain.enqueue_rates import EnqueueRateLimiter
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
@@ -18,6 +19,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.throughput import Throughput
 from forebay.errors import (
     DuplicateJob,
     ForebayError,

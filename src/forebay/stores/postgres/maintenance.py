@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import FULL_AFTER_MS
 from forebay.domain.dependencies import DependencyEvent
+from forebay.domain.enqueue_rates import FULL_AFTER_MS
 from forebay.domain.fairness import fairness_lane
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings
-from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.postgres import limits
 from forebay.stores.postgres.claim_cursor import HEAD
 from forebay.stores.postgres.fairness import mark_pending

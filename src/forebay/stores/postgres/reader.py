@@ -6,29 +6,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from forebay.domain.backpressure import Throughput
 from forebay.domain.dependencies import Edge
-from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.job_states import JobState
+from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import (
-    EXACT_UP_TO,
-    ArchiveEntry,
-    Counts,
-    JobQuery,
-    JobStateInfo,
-    LaneCount,
-    Page,
-    Position,
-    ServerUsage,
-    StoreHealth,
-    check_limit,
-    page_end,
-    state_info_of,
-)
+from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.queue_counts import Counts, LaneCount, Position
+from forebay.domain.store_health import ServerUsage, StoreHealth
+from forebay.domain.throughput import Throughput
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.errors import StoreError
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.dependency_edges import resolve_edge_states

@@ -8,13 +8,15 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput, queue_full_error, rate_limited_error
+from forebay.domain.backpressure import queue_full_error
 from forebay.domain.dependencies import missing_batch_parent, missing_parent
+from forebay.domain.enqueue_rates import rate_limited_error
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, queue_scope
 from forebay.domain.progress import MAX_STORED_STEP_BYTES, step_bytes_error
+from forebay.domain.throughput import THROUGHPUT_WINDOW_MS, Throughput
 from forebay.domain.ulid import ulid_created_at
 from forebay.errors import (
     DuplicateJob,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS
-from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.redis.connection import Connection
 
 WORKER_RETENTION_MS: Final = DAY_MS

@@ -9,27 +9,18 @@ from heapq import merge, nsmallest
 from itertools import islice
 from typing import Any, Final
 
-from forebay.domain.backpressure import THROUGHPUT_WINDOW_MS, Throughput
 from forebay.domain.dependencies import Edge, by_parent
-from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import (
-    EXACT_UP_TO,
-    ArchiveEntry,
-    Counts,
-    JobQuery,
-    JobStateInfo,
-    LaneCount,
-    Page,
-    Position,
-    ServerUsage,
-    StoreHealth,
-    check_limit,
-    page_end,
-)
+from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.queue_counts import Counts, LaneCount, Position
+from forebay.domain.store_health import ServerUsage, StoreHealth
+from forebay.domain.throughput import THROUGHPUT_WINDOW_MS, Throughput
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.stores.redis.audit_log import RedisAuditLogReader
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentReader

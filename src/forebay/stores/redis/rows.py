@@ -16,10 +16,11 @@ import msgspec
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, PastError, QueueName
 from forebay.domain.job_history import Attempt, Event
+from forebay.domain.job_views import ArchiveEntry, JobStateInfo
 from forebay.domain.progress import JobProgress, LogLine, StepResult
-from forebay.domain.query import ArchiveEntry, JobStateInfo
 from forebay.domain.queue import Queue, QueueSettings, QueueState
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.stores.shared.rows import (
     DEFAULT_OPTIONS,
     STATES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from forebay.domain.query import ServerUsage
+from forebay.domain.store_health import ServerUsage
 from forebay.errors import StoreUnusable
 from forebay.stores.redis.connection import Connection
 

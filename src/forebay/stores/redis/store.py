@@ -10,13 +10,15 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
-from forebay.domain.worker import COMMAND_EXPIRES_MS, Command, CommandKind, WorkerInfo, truncate_answer
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind, truncate_answer
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.clock_readings import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
 from forebay.stores.contract.revive_options import ReviveOptions

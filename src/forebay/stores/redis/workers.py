@@ -8,7 +8,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.job import QueueName, WorkerId
-from forebay.domain.worker import Command, CommandKind, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import StoreRefused
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import check_reply

@@ -9,9 +9,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
+from forebay.domain.job_views import JobStateInfo
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
-from forebay.domain.query import JobStateInfo
 from forebay.domain.settlement import Settlement
 from forebay.domain.storable_text import clean_text
 from forebay.domain.store_move import JobExport

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from forebay.domain.job import QueueName, WorkerId, check_queue_name
 from forebay.domain.job_history import Event, EventKind
-from forebay.domain.worker import Command, CommandKind
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import WorkerNotFound
 from forebay.stores.job_ids import new_id
 

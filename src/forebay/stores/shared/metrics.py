@@ -10,7 +10,7 @@ import msgspec
 from forebay.domain.job import QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot, pack_row, unpack_row
-from forebay.domain.query import Counts
+from forebay.domain.queue_counts import Counts
 from forebay.stores.contract.metrics import MAX_ROWS, MetricReader
 from forebay.stores.shared.rows import Row
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from forebay.domain.job import Job, JobSummary, Json
+from forebay.domain.job import Job, Json
+from forebay.domain.job_views import JobSummary
 from forebay.domain.query import JobQuery
 
 

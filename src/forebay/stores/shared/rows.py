@@ -17,7 +17,6 @@ from forebay.domain.job import (
     DEFAULT_TIMEOUT_MS,
     Job,
     JobId,
-    JobSummary,
     NewJob,
     OnFailure,
     PastError,
@@ -27,14 +26,15 @@ from forebay.domain.job import (
 )
 from forebay.domain.job_history import Attempt, Changes, Event, EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_views import ArchiveEntry, JobSummary
 from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import JobProgress, LogLine, Progress, StepResult, number_at
-from forebay.domain.query import ArchiveEntry
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import OutcomeKind
-from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, Command, CommandKind, WorkerInfo, WorkerState
+from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.stores.shared.limits import StoredLimit
 
 Row = tuple[Any, ...]

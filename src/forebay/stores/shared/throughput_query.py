@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.domain.backpressure import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
+from forebay.domain.throughput import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.stores.shared.rows import Row
 
 

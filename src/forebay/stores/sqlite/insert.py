@@ -8,8 +8,9 @@ from typing import Final, cast
 
 import msgspec
 
-from forebay.domain.backpressure import EnqueueRateLimiter, Throughput, queue_full_error, time_until_room
+from forebay.domain.backpressure import queue_full_error, time_until_room
 from forebay.domain.dependencies import EdgeState
+from forebay.domain.enqueue_rates import EnqueueRateLimiter
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
@@ -17,6 +18,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.limits import Bucket
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
+from forebay.domain.throughput import Throughput
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.shared.dependency_propagation import PropagationPending

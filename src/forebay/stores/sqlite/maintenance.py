@@ -8,13 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.backpressure import FULL_AFTER_MS
 from forebay.domain.dependencies import DependencyEvent
+from forebay.domain.enqueue_rates import FULL_AFTER_MS
 from forebay.domain.job import DAY_MS, JobId, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, stagger_task_name
-from forebay.domain.worker import COMMAND_RETENTION_MS
+from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.shared.rows import (
     STATES,
     Row,

@@ -9,29 +9,19 @@ from typing import Final
 from msgspec.structs import replace
 
 from forebay.clock import Clock
-from forebay.domain.backpressure import Throughput
 from forebay.domain.dependencies import Edge, EdgeState
-from forebay.domain.job import Job, JobId, JobSummary, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.job_states import LIVE, JobState
+from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import (
-    EXACT_UP_TO,
-    ArchiveEntry,
-    Counts,
-    JobQuery,
-    JobStateInfo,
-    LaneCount,
-    Page,
-    Position,
-    ServerUsage,
-    StoreHealth,
-    check_limit,
-    page_end,
-    state_info_of,
-)
+from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.queue_counts import Counts, LaneCount, Position
+from forebay.domain.store_health import ServerUsage, StoreHealth
+from forebay.domain.throughput import Throughput
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.errors import StoreError
 from forebay.stores.job_ids import seq_in_id
 from forebay.stores.shared.audit_log import SqlAuditLogReader

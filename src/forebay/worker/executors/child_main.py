@@ -19,12 +19,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from forebay.app.job_logs import add_job_fields_to_logs
 from forebay.app.job_serialization import job_from_dict
-from forebay.app.middleware import add_job_fields_to_logs
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.interrupts import set_interruptible
-from forebay.telemetry.log_setup import defer_interrupts_in_logging
+from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
 from forebay.worker.assignment import Assignment
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
 from forebay.worker.executors.child_progress import ChildProgressSink

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Final
 
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
-from forebay.app.progress import PendingStep
 from forebay.domain.lease import Lease
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.errors import StoreError, StoreUnavailable

@@ -10,8 +10,8 @@ from socket import socket, socketpair
 from threading import Lock, Thread
 from typing import Final
 
+from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import ProgressSink
-from forebay.app.progress import PendingStep
 from forebay.domain.outcome import AttemptError, Failed, Outcome
 from forebay.errors import StoreUnavailable
 from forebay.worker.assignment import Assignment

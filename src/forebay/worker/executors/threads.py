@@ -19,7 +19,7 @@ from forebay.app.current_job import has_context_leak
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.interrupts import set_interruptible
-from forebay.telemetry.log_setup import defer_interrupts_in_logging
+from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
 from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.task_thread import TaskThread

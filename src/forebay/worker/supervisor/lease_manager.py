@@ -23,10 +23,11 @@ from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease, renewal_ms
 from forebay.domain.outcome import AttemptError, Interrupted, Lost
 from forebay.domain.settlement import Settlement, decide
-from forebay.domain.worker import Command, CommandKind, WorkerState
+from forebay.domain.worker import WorkerState
+from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import Forbidden, StoreBusy, StoreError, StoreUnavailable
 from forebay.maintenance.lease_sweeper import REASON
-from forebay.operations.batch_settlement import FallbackSettlements, settle_and_claim_isolating
+from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult

@@ -9,7 +9,8 @@ import msgspec
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
-from forebay.domain.worker import Command, WorkerInfo
+from forebay.domain.worker import WorkerInfo
+from forebay.domain.worker_command import Command
 from forebay.stores.contract.values import LeaseRefusal, PendingCancel
 
 MessageT = TypeVar("MessageT")

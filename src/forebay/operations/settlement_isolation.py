@@ -1,4 +1,4 @@
-"""Batched settlement with isolation: one settlement that the store refuses does not block the rest."""
+"""Isolation of settlements: one that the store refuses does not block the others of its batch."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement, decide
+from forebay.domain.storable_text import escape_unencodable
 from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
-from forebay.telemetry.log_setup import lease_fields
+from forebay.telemetry.log_fields import lease_fields
 
 Fallback = Callable[[Settlement, Exception], Settlement]
 
@@ -262,8 +263,3 @@ def _may_have_a_culprit(error: Exception) -> bool:
 
 def _lease(settlement: Settlement) -> Lease:
     return Lease(settlement.job_id, settlement.attempt)
-
-
-def escape_unencodable(text: str) -> str:
-    """Return the text with surrogates, which UTF-8 cannot encode, as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.durations import as_datetime, duration_ms, duration_within, instant_ms
+from forebay.domain.durations_and_instants import as_datetime, duration_ms, duration_within, instant_ms
 from forebay.errors import InvalidJob
 
 

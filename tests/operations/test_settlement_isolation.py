@@ -17,7 +17,7 @@ from forebay.domain.progress import LogLine, Progress, ProgressUpdate
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.operations.batch_settlement import failed_settlement, settle_and_claim_isolating
+from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
@@ -455,7 +455,9 @@ def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
     assert refusal.lease == updates[1].lease
     assert "the store cannot hold its progress" in refusal.reason
     errors_seen = [
-        record.levelname for record in caplog.records if record.name == "forebay.operations.batch_settlement"
+        record.levelname
+        for record in caplog.records
+        if record.name == "forebay.operations.settlement_isolation"
     ]
     assert errors_seen == ["ERROR"]
 
