@@ -37,7 +37,7 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.operations.store_move import MoveEndpoint, StoreMover
-from forebay.payload import store_wrapper
+from forebay.payload import blob_collection, engine_wrapper
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
@@ -126,7 +126,7 @@ def move_with_blobs(engine: str, folder: Path) -> Problems:
     blobs.mkdir()
     old, new = f"sqlite:///{folder}/old.db", url_of(engine, folder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(store_wrapper, "ORPHAN_AGE_MS", -60_000))
+        stack.enter_context(patch.object(blob_collection, "ORPHAN_AGE_MS", -60_000))
         yield from _moved(stack, old, new, blobs)
 
 
@@ -176,7 +176,7 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
     def collect() -> None:
         with closing(app.engine.store()) as store:
             while not is_over.wait(0.001):
-                _payload_store(store).collect(blobs)
+                _payload_store(store).blob_collector.collect(blobs)
                 has_scanned.set()
 
     thread = Thread(target=collect)
@@ -190,8 +190,8 @@ def _working(app: Forebay, blobs: FolderBlobs) -> Iterator[None]:
         thread.join()
 
 
-def _payload_store(store: Any) -> store_wrapper.PayloadStore:
-    found: store_wrapper.PayloadStore = store
+def _payload_store(store: Any) -> engine_wrapper.PayloadStore:
+    found: engine_wrapper.PayloadStore = store
     return found
 
 

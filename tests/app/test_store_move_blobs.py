@@ -14,7 +14,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
 from forebay.operations.store_move import MoveEndpoint, StoreMover
-from forebay.payload import store_move_log, store_wrapper
+from forebay.payload import blob_collection, engine_wrapper, store_move_log
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import decode_call
 from forebay.payload.store_move_log import KIND
@@ -54,11 +54,11 @@ class Stores:
         """Do what each worker and server with blobs does once a minute. One pass ends with the last page, and
         the next one begins with the first."""
         for _ in range(2):
-            app.client.write(lambda store: payload_store(store).collect(self.blobs))
+            app.client.write(lambda store: payload_store(store).blob_collector.collect(self.blobs))
 
 
-def payload_store(store: Any) -> store_wrapper.PayloadStore:
-    assert isinstance(store, store_wrapper.PayloadStore)
+def payload_store(store: Any) -> engine_wrapper.PayloadStore:
+    assert isinstance(store, engine_wrapper.PayloadStore)
     return store
 
 
@@ -66,7 +66,7 @@ def payload_store(store: Any) -> store_wrapper.PayloadStore:
 def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    monkeypatch.setattr(store_wrapper, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
+    monkeypatch.setattr(blob_collection, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     with ExitStack() as stack:

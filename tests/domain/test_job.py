@@ -16,12 +16,12 @@ from forebay.domain.job import (
     MAX_PAYLOAD,
     Job,
     JobId,
+    JobUpdate,
     NewJob,
     QueueName,
     check_queue_name,
 )
 from forebay.domain.job_states import JobState, Status
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.job_views import JobSummary
 from forebay.errors import InvalidJob, PayloadError
 from tests.domain.sample_jobs import NOW, a_job

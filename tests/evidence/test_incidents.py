@@ -26,8 +26,8 @@ sys.exit(incidents.main())
 CARELESS: Final = """
 import sys
 from evidence import incidents
-from forebay.payload import store_wrapper
-store_wrapper.keeps_blobs = lambda reader: False
+from forebay.payload import blob_collection
+blob_collection.keeps_blobs = lambda reader: False
 sys.exit(incidents.main())
 """
 

@@ -21,7 +21,7 @@ from forebay.domain.ulid import encode_ulid
 from forebay.errors import BlobGone, CorruptPayload, DuplicateJob, PayloadError, StoreUnavailable
 from forebay.payload.blob_stores import PAGE, FolderBlobs
 from forebay.payload.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
-from forebay.payload.store_wrapper import wrap_engine
+from forebay.payload.engine_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine

@@ -16,9 +16,8 @@ from msgspec.structs import replace
 from forebay import Forebay, JobFailed, current_job
 from forebay.clock import SystemClock
 from forebay.domain.api_key import Grant
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import ProgressUpdate, StepResult
@@ -28,7 +27,7 @@ from forebay.errors import ConfigError, PayloadError
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload.codec import decode_result, encode_call, encode_result, frame, parse_frame
 from forebay.payload.encryption import EncryptionKeys
-from forebay.payload.store_wrapper import wrap_engine
+from forebay.payload.engine_wrapper import wrap_engine
 from forebay.service.api_keys import ApiKeyAdmin as ApiKeys
 from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.engine import Engine

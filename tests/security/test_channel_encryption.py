@@ -20,7 +20,7 @@ from forebay.domain.query import JobQuery
 from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS
-from forebay.payload.store_wrapper import wrap_engine
+from forebay.payload.engine_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.factory import open_engine

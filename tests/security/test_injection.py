@@ -10,10 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, task_scope
 from forebay.domain.outcome import AttemptError, Discarded

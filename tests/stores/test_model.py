@@ -31,10 +31,19 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import asdict, replace
 
-from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName, UniqueUntil, WorkerId
+from forebay.domain.job import (
+    Dependency,
+    Job,
+    JobId,
+    JobUpdate,
+    NewJob,
+    OnFailure,
+    QueueName,
+    UniqueUntil,
+    WorkerId,
+)
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (

@@ -9,9 +9,8 @@ from time import sleep
 import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, dependencies_of
-from forebay.domain.job import DAY_MS, Job, JobId, NewJob, OnFailure, QueueName
+from forebay.domain.job import DAY_MS, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from forebay.domain.job import Job, JobId
+from forebay.domain.job import Job, JobId, JobUpdate
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres import admin, row_locks

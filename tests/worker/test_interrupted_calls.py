@@ -25,8 +25,7 @@ from forebay.app.enqueue_buffer import Buffer
 from forebay.clock import SystemClock
 from forebay.compat.task_queue.functions import FunctionRegistry
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate
-from forebay.domain.job import JobId
-from forebay.domain.job_update import JobUpdate
+from forebay.domain.job import JobId, JobUpdate
 from forebay.domain.outcome import Cancelled, Interrupted
 from forebay.interrupts import uninterrupted
 from forebay.stores.job_ids import new_id

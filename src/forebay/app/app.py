@@ -22,7 +22,6 @@ from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
 from forebay.domain.durations_and_instants import Duration
 from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, NewJob, QueueName
-from forebay.domain.job_views import JobSummary
 from forebay.errors import ConfigError
 from forebay.payload.codec import check_limit
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
     from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.job_views import JobSummary
     from forebay.domain.query import JobQuery, Page
     from forebay.domain.queue_counts import Counts
     from forebay.payload.blob_stores import Blobs
@@ -97,7 +97,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         self.max_payload = max_payload
         self.engine: Engine = open_engine(url, clock=clock, key=api_key)
         if encryption_keys is not None or blob_store is not None or require_encryption:
-            from forebay.payload.store_wrapper import wrap_engine  # noqa: PLC0415 - programs without them never load it
+            from forebay.payload.engine_wrapper import wrap_engine  # noqa: PLC0415 - programs without them never load it
 
             self.engine = wrap_engine(
                 self.engine, encryption_keys, blob_store, requires_encryption=require_encryption

@@ -17,8 +17,7 @@ from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
 from forebay.domain.actor import check_actor
 from forebay.domain.dependencies import sort_topologically
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
-from forebay.domain.job_update import JobUpdate
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
 from forebay.interrupts import hold_lock, uninterrupted
 from forebay.operations.priority_inheritance import (

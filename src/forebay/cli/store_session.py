@@ -125,7 +125,7 @@ def _wrap_engine(settings: Settings, engine: Engine) -> Engine:
     requires = bool(settings.get("require_encryption"))
     if keys is None and blobs is None and not requires:
         return engine
-    from forebay.payload.store_wrapper import wrap_engine  # noqa: PLC0415 - most commands have neither
+    from forebay.payload.engine_wrapper import wrap_engine  # noqa: PLC0415 - most commands have neither
 
     return wrap_engine(engine, keys, blobs, requires_encryption=requires)
 

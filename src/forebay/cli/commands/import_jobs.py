@@ -189,7 +189,7 @@ def _run_import(old: str, source: Source, options: ImportOptions) -> None:
 
 
 def _check_keys(of_app: Engine, to: Engine) -> None:
-    from forebay.payload.store_wrapper import encrypts  # noqa: PLC0415 - most apps have no keys  # noqa: PLC0415 - only this command needs it
+    from forebay.payload.engine_wrapper import encrypts  # noqa: PLC0415 - most apps have no keys  # noqa: PLC0415 - only this command needs it
 
     if encrypts(of_app) and not encrypts(to):
         raise ConfigError(

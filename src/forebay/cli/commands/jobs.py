@@ -34,10 +34,9 @@ from forebay.cli.output import (
     text,
 )
 from forebay.cli.store_session import StoreSession
-from forebay.domain.job import Job, JobId, QueueName, check_queue_name
+from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
 from forebay.domain.job_history import Timeline
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.job_views import JobSummary
 from forebay.domain.progress import JobProgress
 from forebay.domain.query import JobQuery, Page

@@ -1,4 +1,4 @@
-"""Child processes of `forebay dev`: their output lines carry the name of the process."""
+"""Child processes of `forebay dev`: started, stopped, and their output printed with their names."""
 
 from __future__ import annotations
 
@@ -6,17 +6,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Final
 
 import click
 import msgspec
 
+from forebay.dashboard.static_files import ROOT, is_built
+from forebay.worker.coordinator_inbox import WakeSignal
+
 COLOURS: Final = {"dev": "green", "worker": "cyan", "server": "magenta"}
 _WIDTH: Final = max(map(len, COLOURS))
 _JOIN_SECONDS: Final = 1.0
+_SERVING: Final = "serving "
+_POLL_SECONDS: Final = 1.0
+_KILL_AFTER_SIGNALS: Final = 3  # after this many signals the processes are killed
 
 
 class LinePrinter:
@@ -116,3 +124,96 @@ class DevProcess:
         self.kill()
         self._watcher.join(_JOIN_SECONDS)
         self._reader.join(_JOIN_SECONDS)
+
+
+class ProcessGroup:
+    """Child processes in the order in which they start. The worker stops first, so that the dashboard is
+    available until no job runs."""
+
+    def __init__(self, printer: LinePrinter, server: list[str], worker: list[str]) -> None:
+        self._printer = printer
+        self._arguments = {"server": server, "worker": worker}
+        self._processes: list[DevProcess] = []
+        self._wake_signal = WakeSignal()
+        self._signals: deque[int] = deque()
+        self._address = ""
+
+    def on_signal(self, number: int, _: object) -> None:
+        """Record a signal. Runs in the main thread, between any two bytecodes."""
+        self._signals.append(number)
+        self._wake_signal.set()
+
+    def run(self) -> int:
+        """Run until a signal arrives or a process ends; return the exit status."""
+        try:
+            self._start("server")
+            self._wait(lambda: bool(self._address))
+            if not self._is_over:
+                self._start("worker")
+                self._print_address()
+                self._wait(lambda: False)
+            return self._stop()
+        finally:
+            for process in self._processes:
+                process.close()
+
+    def _start(self, name: str) -> None:
+        process = DevProcess(
+            name, self._arguments[name], self._printer, on_line=self._on_line, on_exit=self._wake_signal.set
+        )
+        self._processes.append(process)
+
+    def _on_line(self, line: str) -> None:
+        if not self._address and line.startswith(_SERVING):
+            self._address = line.rsplit(maxsplit=1)[-1]
+            self._wake_signal.set()
+
+    @property
+    def _is_over(self) -> bool:
+        return bool(self._signals) or any(process.is_over.is_set() for process in self._processes)
+
+    def _wait(self, is_done: Callable[[], bool]) -> None:
+        while not self._is_over and not is_done():
+            self._wake_signal.wait(_POLL_SECONDS)
+
+    def _print_address(self) -> None:
+        page = f"{self._address}{ROOT}"
+        if not is_built():
+            page += " (not built, see the line of the server above)"
+        self._printer.print_line("dev", f"the dashboard is at {page}")
+        if "--reload" in self._arguments["worker"]:
+            self._printer.print_line("dev", f"code below {Path.cwd()} is watched")
+        self._printer.print_line("dev", "Ctrl-C stops all")
+
+    def _stop(self) -> int:
+        """Stop the processes one after the other, newest first; return the status of the one that ended by
+        itself."""
+        ended = [process for process in self._processes if process.is_over.is_set()]
+        for process in ended:
+            self._printer.print_line(
+                "dev", f"the {process.name} has ended with status {process.status}, so all are stopped"
+            )
+        for process in reversed([process for process in self._processes if not process.is_over.is_set()]):
+            self._printer.print_line("dev", f"stopping the {process.name}")
+            process.send_signal(signal.SIGTERM)
+            handled = len(self._signals)
+            while not process.is_over.is_set():
+                self._wake_signal.wait(_POLL_SECONDS)
+                if len(self._signals) > handled:
+                    handled = len(self._signals)
+                    if handled >= _KILL_AFTER_SIGNALS:
+                        process.kill()
+                    else:
+                        process.send_signal(signal.SIGTERM)  # a second signal stops it at once
+        status = next((process.status or 0 for process in ended), 0)
+        self._printer.print_line("dev", "all processes have stopped")
+        return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def forward_signals(group: ProcessGroup) -> Iterator[None]:
+    """Forward stop signals to the group; restore the old handlers at the end."""
+    with ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            stack.callback(signal.signal, number, signal.signal(number, group.on_signal))
+        yield

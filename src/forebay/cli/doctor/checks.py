@@ -1,4 +1,4 @@
-"""Checks of workers, queues, running jobs and schedules."""
+"""Checks of the contents of a store: workers, queues, running jobs and schedules."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from itertools import chain
 from typing import Final, Literal
 
 from forebay.app.schedules import all_schedules
-from forebay.cli.commands.stuck_jobs import iter_running
+from forebay.cli.commands.stuck_jobs import HOUR_MS, find_running_longer, iter_running
 from forebay.cli.output import format_duration, format_job_count
+from forebay.cli.store_session import StoreSession
+from forebay.domain.fairness import is_fairness_lane
 from forebay.domain.job import Job, QueueName
-from forebay.domain.job_states import JobState
+from forebay.domain.job_states import WAITING, JobState
+from forebay.domain.lane import is_limit_lane
 from forebay.domain.query import MAX_PAGE, JobQuery
-from forebay.domain.queue_counts import Counts
+from forebay.domain.queue import Queue, QueueState
+from forebay.domain.queue_counts import Counts, LaneCount
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo, WorkerState
 from forebay.stores.contract.reader import Reader
+
+# Problems of the store with a better remedy than a backup, by the end of their message.
+_REMEDIES: Final = {
+    "was due and has not been moved": "workers promote due jobs in batches, so let one run and check again "
+    "in a minute; jobs that stay can be cancelled and enqueued again",
+    "in no order": "stop all workers, make a copy, and rebuild the indexes of SQLite with REINDEX",
+}
+_PROBLEMS_SHOWN: Final = 20
 
 # A worker ends a job at its timeout. A job that still runs this much later is not supervised any more.
 OVERRUN_MS: Final = 60_000
@@ -223,3 +235,132 @@ def check_unattempted(reader: Reader) -> Iterator[CheckResult]:
 def _format_list(items: Iterable[str]) -> str:
     some = sorted(items)
     return ", ".join(some[:3]) + (" ..." if len(some) > 3 else "")  # noqa: PLR2004 - as many as fit a line
+
+
+def check_contents(session: StoreSession, *, quick: bool) -> Iterator[CheckResult]:
+    """Check the contents of the store."""
+    if not quick:
+        yield from check_consistency(session.reader.health().problems)
+    now, workers = session.reader.now(), session.reader.workers()
+    alive = [worker for worker in workers if worker.heartbeat_status(now) is not HeartbeatStatus.DEAD]
+    yield from check_workers(workers, now)
+    counts = session.reader.counts()
+    queues = session.reader.queues(list(counts)) if counts else []
+    for queue in queues:
+        yield from check_queue(queue, counts[queue.name], alive, session.settings.get("app"))
+    yield from check_lanes(session.reader.lanes())
+    yield from check_running(session, now)
+    inactive = (QueueState.PAUSED, QueueState.DROPPED)
+    active = {queue.name: counts[queue.name] for queue in queues if queue.state not in inactive}
+    yield from check_stalled_queues(session.reader, alive, active, now)
+    yield from check_timeouts(session.reader, now)
+    yield from check_schedules(session.reader, now)
+    yield from check_unattempted(session.reader)
+    dead = sum(count.dead for count in counts.values())
+    if dead:
+        yield CheckResult(
+            about="dead letters",
+            message=f"{format_job_count(dead)} will not be retried",
+            level="note",
+            todo="forebay dead list; then forebay dead revive or forebay dead purge",
+            see=DEAD,
+        )
+
+
+def check_consistency(problems: Iterable[str]) -> Iterator[CheckResult]:
+    """Report the problems that the consistency check of the store found."""
+    found = list(problems)
+    if not found:
+        yield CheckResult(about="consistency", message="jobs, leases, keys and counts agree")
+    for problem in found[:_PROBLEMS_SHOWN]:
+        yield CheckResult(about="consistency", message=problem, level="problem", todo=_remedy(problem))
+    if found[_PROBLEMS_SHOWN:]:
+        more = len(found) - _PROBLEMS_SHOWN
+        yield CheckResult(about="consistency", message=f"and {more:,} more of this kind", level="problem")
+
+
+def _remedy(problem: str) -> str:
+    matching = (remedy for end, remedy in _REMEDIES.items() if problem.endswith(end))
+    return next(matching, "restore the store from a backup")
+
+
+def check_queue(
+    queue: Queue, counts: Counts, alive: list[WorkerInfo], app: str | None
+) -> Iterator[CheckResult]:
+    """Check that the waiting jobs of a queue have a worker."""
+    waiting = sum(getattr(counts, state) for state in WAITING)
+    if not waiting:
+        return
+    about, wait = f"queue {queue.name}", f"{format_job_count(waiting)} {'waits' if waiting == 1 else 'wait'}"
+    if queue.state is QueueState.PAUSED:
+        yield CheckResult(
+            about=about,
+            message=f"it is paused, and {wait}",
+            level="note",
+            todo=f"forebay queues resume {queue.name}",
+            see=DO_NOT_START,
+        )
+    elif queue.state is QueueState.DROPPED:
+        yield CheckResult(
+            about=about,
+            message=f"it was deleted, and {wait}; the sweep moves them to the dead letters",
+            level="note",
+        )
+    elif not any(queue.name in worker.queues for worker in alive):
+        yield CheckResult(
+            about=about,
+            message=f"{wait}, and no worker works on it",
+            level="problem",
+            todo=f"forebay worker {app or 'package.module:app'} --queues {queue.name}",
+            see=DO_NOT_START,
+        )
+
+
+def check_lanes(lanes: Iterable[LaneCount]) -> Iterator[CheckResult]:
+    """Check for parked jobs: no worker of their queue could run them."""
+    for lane in lanes:
+        if is_fairness_lane(lane.lane) or is_limit_lane(lane.lane):
+            continue  # these jobs wait for their fairness key or for a limit, as intended
+        needed, todo = _lane_requirement(lane.lane)
+        wait = "waits" if lane.jobs == 1 else "wait"
+        yield CheckResult(
+            about=f"queue {lane.queue}",
+            message=f"{format_job_count(lane.jobs)} {wait} for a worker that {needed}",
+            level="problem",
+            todo=f"{todo}; or cancel the jobs",
+            see=DO_NOT_START,
+        )
+
+
+def _lane_requirement(lane: str) -> tuple[str, str]:
+    """Return what a worker needs to run the jobs of a lane, and the remedy."""
+    kind, _, name = lane.partition(":")
+    if kind == "task":
+        return (
+            f"has the task {name}",
+            f"start a worker whose app has it; if the function was renamed, give its task aliases=[{name!r}]",
+        )
+    if kind == "payload":
+        return f"reads payloads of version {name}", "upgrade the workers of this queue"
+    if name == "blobs":
+        return (
+            "has the blob store",
+            "start workers with blob_store=, and check that they can reach it",
+        )
+    return f"has the {name}", "start workers with it in encryption_keys="
+
+
+def check_running(session: StoreSession, now: int) -> Iterator[CheckResult]:
+    """Check for jobs that have been running for more than an hour."""
+    stuck = find_running_longer(session.reader, now, HOUR_MS)
+    if stuck:
+        longest = stuck[0]
+        since = format_duration(now - (longest.started_at or now))
+        yield CheckResult(
+            about="running",
+            message=f"{format_job_count(len(stuck))} for over an hour; {longest.id} "
+            f"({longest.task}) for {since}",
+            level="problem",
+            todo=f"forebay stuck; then forebay jobs cancel {longest.id}",
+            see=RUNS_ON,
+        )

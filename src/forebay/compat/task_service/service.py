@@ -31,6 +31,7 @@ from forebay.domain.durations_and_instants import Duration, Instant, duration_wi
 from forebay.domain.job import (
     Job,
     JobId,
+    JobUpdate,
     Json,
     QueueName,
     WorkerId,
@@ -38,7 +39,6 @@ from forebay.domain.job import (
     check_queue_name,
     check_text,
 )
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome

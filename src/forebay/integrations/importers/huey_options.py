@@ -1,4 +1,4 @@
-"""Read options of Huey's messages, for both sources."""
+"""Options for reading messages of Huey, for both sources."""
 
 from __future__ import annotations
 

@@ -8,9 +8,18 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 from msgspec.structs import replace
 
-from forebay.domain.job import DAY_MS, MAX_COST, Dependency, JobId, NewJob, OnFailure, QueueName, UniqueUntil
+from forebay.domain.job import (
+    DAY_MS,
+    MAX_COST,
+    Dependency,
+    JobId,
+    JobUpdate,
+    NewJob,
+    OnFailure,
+    QueueName,
+    UniqueUntil,
+)
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.retry_policy import PRESETS
 from forebay.errors import InvalidJob
 from forebay.payload.codec import encode_tagged_call

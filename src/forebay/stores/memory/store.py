@@ -7,9 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.document import Document
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot

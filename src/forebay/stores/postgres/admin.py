@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
-from forebay.domain.job import Job, JobId, QueueName, check_queue_name
+from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import LIVE, WAITING, JobState, is_final
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.operator_changes import queue_changes, revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import QueueNotEmpty, QueueNotFound

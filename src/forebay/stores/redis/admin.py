@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from forebay.domain.job import JobId, QueueName, check_queue_name
-from forebay.domain.job_update import JobUpdate
+from forebay.domain.job import JobId, JobUpdate, QueueName, check_queue_name
 from forebay.domain.operator_changes import queue_changes
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import StoreUnavailable

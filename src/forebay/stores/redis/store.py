@@ -10,9 +10,8 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState

@@ -9,10 +9,9 @@ from typing import Final, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
-from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
 from forebay.domain.job_states import JobState
-from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from msgspec.structs import replace
 
 from forebay.domain.document import Document
-from forebay.domain.job import DAY_MS, Job, JobId, NewJob, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.lease import Lease
 from forebay.domain.progress import JobProgress, ProgressUpdate
@@ -22,11 +22,11 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
-from forebay.payload.blob_stores import ORPHAN_AGE_MS, Blobs, FolderBlobs, blob_name
+from forebay.payload.blob_collection import BlobCollector
+from forebay.payload.blob_stores import Blobs, FolderBlobs
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.pipeline import MAX_INLINE, PayloadPipeline, blob_of
 from forebay.payload.store_identity import StoreIdentity
-from forebay.payload.store_move_log import AFTER_MOVE_MS, keeps_blobs
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import DueSchedules, FireResult
@@ -34,7 +34,6 @@ from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, ActionResult, InsertResult, QueueClaim, SettleAndClaimResult
 
 COLLECT_EVERY_MS: Final = 60_000
-MAX_PAGES: Final = 10  # pages of blobs per collection: the worker that runs it has jobs too
 
 T = TypeVar("T")
 _StoredOutput = tuple[bytes | None, tuple[NewJob, ...]]  # the result of an attempt, and its follow-ups
@@ -161,8 +160,7 @@ class PayloadStore(_Delegate):
     def __init__(self, inner: Store, pipeline: PayloadPipeline, reader: Callable[[], Reader]) -> None:
         super().__init__(inner, pipeline)
         self._new_reader = reader
-        self._scanned_to = ""
-        self._has_logged = False
+        self.blob_collector: BlobCollector = BlobCollector(pipeline, reader)
         self._encoded_outputs: dict[Lease, tuple[_StoredOutput, _StoredOutput]] = {}
 
     def insert(self, jobs: Sequence[NewJob], **options: Any) -> list[InsertResult]:
@@ -178,10 +176,10 @@ class PayloadStore(_Delegate):
         except ForebayError as exc:
             if isinstance(exc, StoreUnavailable) and not isinstance(exc, (StoreBusy, StoreLocked)):
                 raise  # the jobs may be stored, and only the answer lost
-            self._remove(name for name in written if name is not None)
+            self.blob_collector.remove(name for name in written if name is not None)
             raise
         pairs = zip(written, results, strict=True)
-        self._remove(name for name, result in pairs if name is not None and not result.is_new)
+        self.blob_collector.remove(name for name, result in pairs if name is not None and not result.is_new)
         return results
 
     def settle_and_claim(
@@ -272,16 +270,9 @@ class PayloadStore(_Delegate):
         removable = [name for result in results if result.applied for name in names.get(result.job_id, ())]
         # After the rows are deleted: a move that begins later does not copy these jobs. A move that began
         # before may have copied them, and then the jobs of the new store refer to these blobs.
-        if removable and not self._keeps_blobs():
-            self._remove(removable)
+        if removable and not self.blob_collector.keeps_blobs():
+            self.blob_collector.remove(removable)
         return results
-
-    def _keeps_blobs(self) -> bool:
-        reader = self._new_reader()
-        try:
-            return keeps_blobs(reader)
-        finally:
-            reader.close()
 
     def _blob_names_of(self, ids: Sequence[JobId]) -> dict[JobId, list[str]]:
         reader = self._new_reader()
@@ -300,61 +291,8 @@ class PayloadStore(_Delegate):
         # Once a minute, by the first worker. Stores delete jobs in many ways, some by themselves. So blobs
         # without a job are searched for: one page, and further ones while there is much to remove.
         if blobs is not None and self._inner.acquire_maintenance("collect", COLLECT_EVERY_MS):
-            self.collect(blobs)
+            self.blob_collector.collect(blobs)
         return pruned
-
-    def collect(self, blobs: Blobs) -> None:
-        """Remove blobs without a job in this store."""
-        for _ in range(MAX_PAGES):
-            orphans = self._find_orphans(blobs)
-            self._remove(orphans)
-            if not orphans:
-                break
-
-    def _find_orphans(self, blobs: Blobs) -> list[str]:
-        """Return the blobs of the next page that have no job in this store."""
-        try:
-            texts = blobs.names(self._pipeline.store_id(), after=self._scanned_to)
-        except Exception as exc:  # a user's own blob store may raise anything
-            logger.warning("blobs cannot be listed: %s", exc)
-            return []
-        self._scanned_to = texts[-1] if texts else ""
-        names = [name for text in texts if (name := blob_name(text)) is not None]
-        reader = self._new_reader()
-        try:
-            # The clock first: a blob that is old by it has its row, or will never have one.
-            now, ids = reader.now(), list(dict.fromkeys(name.job for name in names))
-            jobs = reader.jobs(ids, with_payload=False)
-            deleted = {job_id for job_id, job in zip(ids, jobs, strict=True) if job is None}
-            # After the jobs were read. A move is announced in the new store before that gets the blob id of
-            # the old one, so the announcement is visible. If the move has ended since the jobs were read, its
-            # end is younger than `AFTER_MOVE_MS`. The marker of the old store is written before the first job
-            # is copied: without a marker, no other store refers to these blobs.
-            if deleted and keeps_blobs(reader):
-                self._log_once()
-                return []
-        finally:
-            reader.close()
-        return [str(name) for name in names if name.job in deleted and name.written_at < now - ORPHAN_AGE_MS]
-
-    def _log_once(self) -> None:
-        if not self._has_logged:
-            self._has_logged = True
-            logger.info(
-                "blobs without a job are not removed while this store is moved, and for %s days after",
-                AFTER_MOVE_MS // DAY_MS,
-            )
-
-    def _remove(self, names: Iterable[str]) -> None:
-        unused = list(names)
-        if self._pipeline.blobs is None or not unused:
-            return
-        try:
-            self._pipeline.blobs.delete(unused)
-        except Exception as exc:
-            # No error for the caller, and no sign that the store is unavailable: a later collection finds
-            # them again.
-            logger.warning("blobs of deleted jobs stay for now: %s", exc)
 
 
 def _without_blob(job: Job) -> Job:
