@@ -324,6 +324,6 @@ def test_a_result_is_looked_up_by_the_id_of_its_job(app: Celery, monkeypatch: py
         assert AsyncResult(result.id).get(timeout=DEADLINE) == 8
     assert AsyncResult(result.id, app=app) == result
 
-    monkeypatch.setattr("forebay.compat.celery.app_registry.APPS", [])
+    monkeypatch.setattr("forebay.compat.celery.result.APPS", [])
     with pytest.raises(ConfigError, match=r"belongs to no app yet: make a Celery\(...\) first"):
         AsyncResult(result.id)
