@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.errors import _unwritable_error, translate_error
+from forebay.stores.redis.errors import unwritable_error, translate_error
 from forebay.stores.redis.lua_scripts import Script, load_scripts
 from forebay.stores.redis.server_address import RedisAddress
 
@@ -123,7 +123,7 @@ class Connection:
         try:
             request = msgspec.msgpack.encode(params)
         except UnicodeEncodeError as exc:
-            raise _unwritable_error(exc) from exc
+            raise unwritable_error(exc) from exc
         reply = self.call(name, request, *arguments)
         if type(reply) is list and reply and reply[0] == b"has_outbox_entries":
             self.has_outbox_entries = True
@@ -140,7 +140,7 @@ class Connection:
         try:
             return self._eval_script(self._scripts[name], (b"1", self._key, *arguments))
         except UnicodeEncodeError as exc:  # before anything was sent
-            raise _unwritable_error(exc) from exc
+            raise unwritable_error(exc) from exc
         except redis.RedisError as exc:
             raise translate_error(self.address.location, exc) from exc
 
@@ -149,7 +149,7 @@ class Connection:
         try:
             return self._command(*parts)
         except UnicodeEncodeError as exc:  # as above
-            raise _unwritable_error(exc) from exc
+            raise unwritable_error(exc) from exc
         except redis.RedisError as exc:
             raise translate_error(self.address.location, exc) from exc
 

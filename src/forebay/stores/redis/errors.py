@@ -61,7 +61,7 @@ def translate_error(location: str, exc: Exception) -> StoreError:
     return StoreError(f"{location}: {exc}")
 
 
-def _unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
+def unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
     return StoreRefused(f"this text cannot be written as UTF-8: {exc.object!r:.60}")
 
 
