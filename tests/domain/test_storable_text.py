@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.storable_text import clean_text, truncate_bytes, without_nul
+from forebay.domain.storable_text import clean_text, escape_unencodable, truncate_bytes, without_nul
 
 
 @pytest.mark.parametrize("text", ["", "plain", "größer", "😀"])
@@ -23,3 +23,8 @@ def test_nul_is_shown_as_a_picture_and_half_a_pair_as_a_question_mark() -> None:
 )
 def test_a_text_is_cut_between_its_signs(text: str, most: int, kept: str) -> None:
     assert truncate_bytes(text, most) == kept
+
+
+def test_what_utf8_cannot_encode_is_escaped() -> None:
+    assert escape_unencodable("half \ud83d of a pair") == "half \\ud83d of a pair"
+    assert escape_unencodable("caf\u00e9") == "caf\u00e9"

@@ -15,24 +15,9 @@ from forebay.cli.errors import ExitStatus, status_of
 from forebay.cli.options import url_options
 from forebay.cli.output import Output, text
 from forebay.cli.redaction import redact
-<<<<<<< HEAD
-from forebay.cli.settings import Settings, read_settings, unknown_variables
-from forebay.cli.store_session import StoreSession, open_session
-from forebay.domain.fairness import is_fairness_lane
-from forebay.domain.job_states import WAITING
-from forebay.domain.lane import is_limit_lane
-from forebay.domain.queue import Queue, QueueState
-from forebay.domain.queue_counts import Counts, LaneCount
-from forebay.domain.worker import HeartbeatStatus, WorkerInfo
-from forebay.errors import ConfigError, Forbidden, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
-from forebay.payload.masking import MASK, is_secret
-from forebay.stores.factory import open_engine
-from forebay.stores.url_redaction import redact_url
-=======
 from forebay.cli.settings import Settings, read_settings
 from forebay.cli.store_session import open_session
 from forebay.errors import ConfigError, SchemaNewer, SchemaOutdated, StoreError, Unauthenticated
->>>>>>> a62e29fa (cli, payload: split modules that hid a second subject)
 
 _SIGNS: Final = {"ok": "ok      ", "note": "note    ", "problem": "PROBLEM "}
 # Headings about a store that cannot be read; the first match counts.
