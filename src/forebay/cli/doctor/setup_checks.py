@@ -15,7 +15,8 @@ from forebay.cli.settings import Settings, unknown_variables
 from forebay.cli.store_session import StoreSession
 from forebay.errors import Forbidden
 from forebay.payload.masking import MASK, is_secret
-from forebay.stores.factory import open_engine, redact_url
+from forebay.stores.factory import open_engine
+from forebay.stores.url_redaction import redact_url
 
 
 def check_settings(settings: Settings) -> Iterator[CheckResult]:

@@ -16,7 +16,7 @@ from redis.retry import Retry
 
 from forebay.errors import ConfigError, StoreError
 from forebay.stores.redis.circuit_breaker import ConnectBreaker
-from forebay.stores.redis.errors import unwritable_error, translate_error
+from forebay.stores.redis.errors import translate_error, unwritable_error
 from forebay.stores.redis.lua_scripts import Script, load_scripts
 from forebay.stores.redis.server_address import RedisAddress
 
