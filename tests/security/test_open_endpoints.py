@@ -111,8 +111,8 @@ def test_what_needs_no_key_has_a_rate_for_each_address(monkeypatch: pytest.Monke
         codes = [spoken.client.get(path).status_code for path in ("/health/live", "/openapi/v1.json") * 2]
         assert [check(spoken), next(watch(spoken)).status] == [SERVING, SERVING]
         refused = spoken.client.get("/health/ready")
-        request: list[Callable[[], Any]] = [lambda: check(spoken), lambda: next(watch(spoken))]
-        for call in request:
+        checks: list[Callable[[], Any]] = [lambda: check(spoken), lambda: next(watch(spoken))]
+        for call in checks:
             with pytest.raises(grpc.RpcError) as caught:
                 call()
             assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -164,7 +164,9 @@ def test_a_store_that_is_away_is_named_to_the_log_and_not_to_strangers(
     for answer in answers:
         assert answer.status_code == 503
         assert not any(word in answer.text for word in ("prod_db", "127.0.0.1", "postgresql", "refused"))
-    messages = [one.getMessage() for one in caplog.records if one.name.endswith((".auth", ".store_check"))]
+    messages = [
+        one.getMessage() for one in caplog.records if one.name.endswith((".auth", ".store_readiness"))
+    ]
     assert len(messages) == (2 if requires_keys else 1)
     assert all("127.0.0.1" in line for line in messages)
 
