@@ -29,7 +29,7 @@ PROGRAM: Final = """
 import sys
 from random import random
 from forebay import Forebay
-from forebay.app.schedules import fire_due
+from forebay.app.due_schedules import fire_due
 
 store = Forebay(sys.argv[1]).engine.store()
 while True:
