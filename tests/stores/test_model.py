@@ -422,7 +422,7 @@ class Side:
             "position": [reader.position(each) for each in some],
             "history": [reader.history(each) for each in some],
             "parents": reader.parents(theirs),
-            "dependants": sorted(self.plain(reader.dependants(theirs)), key=str),
+            "dependants": reader.dependants(theirs),
             "audit": [event for _, event in reader.audit(limit=1_000)],
             "queues": reader.queues(),
             "named queues": reader.queues(QUEUES),
@@ -433,7 +433,9 @@ class Side:
             "archive": sorted(reader.archive(limit=1_000), key=lambda line: (line.finished_at, line.id)),
             "problems": reader.health().problems,
         }
-        return {name: self.plain(value) for name, value in seen.items()}
+        plain = {name: self.plain(value) for name, value in seen.items()}
+        # Translated once: an id of this side may be that of another job on the model's side.
+        return {**plain, "dependants": sorted(plain["dependants"], key=str)}
 
     def close(self) -> None:
         self.store.close()
