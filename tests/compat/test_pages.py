@@ -109,8 +109,8 @@ def test_the_page_says_what_a_user_of_an_embedded_queue_has_to_know() -> None:
     for words in (
         "**At least once.**",
         "idempotent: running one twice must do no harm",
-        "one that hangs in a library's own code stops only when it comes back",
-        "A long job of low priority that runs is not interrupted",
+        "One that hangs in C code goes on in an abandoned thread until its call returns.",
+        "A running job of low priority is not interrupted",
         "not over a network drive; one of them writes at a time",
         "source.backup(copy)",
     ):

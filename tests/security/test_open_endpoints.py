@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from forebay.domain.api_key import Grant
 from forebay.domain.limits import Limit
-from forebay.service import server as serving_module
+from forebay.service import server_security
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import server as grpc_module
@@ -106,7 +106,7 @@ def is_served(spoken: Spoken) -> bool:
 @pytest.mark.shows("R-SEC-10")
 def test_what_needs_no_key_has_a_rate_for_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
     rate = Limit(scope="global", rate=1, per_ms=3_600_000, burst=6)
-    monkeypatch.setattr(serving_module, "OPEN_RATE", rate)
+    monkeypatch.setattr(server_security, "OPEN_RATE", rate)
     with speaking(open_engine("memory://")) as spoken:
         codes = [spoken.client.get(path).status_code for path in ("/health/live", "/openapi/v1.json") * 2]
         assert [check(spoken), next(watch(spoken)).status] == [SERVING, SERVING]
