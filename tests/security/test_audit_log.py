@@ -186,3 +186,15 @@ def test_lines_that_are_not_chained_yet_are_counted(holders: dict[str, Holder], 
 
     # The server's own maintenance tasks may have chained the first ones meanwhile.
     assert (found["is_sound"], found["lines"] + found["unchained"]) == (True, 5)
+
+
+# JSON may write an integer as a float, which is read as one below 2**53: that far the document goes.
+@pytest.mark.parametrize(
+    ("position", "is_read"), [(2**53 - 1, True), (float(2**53 - 1), True), (2**53, False)]
+)
+def test_the_largest_position_of_a_check_may_be_any_number(
+    holders: dict[str, Holder], position: float, is_read: bool
+) -> None:
+    answer = holders["admin"].ask("POST", "/v1/audit/verify", {"after": position})
+
+    assert answer.is_success is is_read

@@ -82,7 +82,8 @@ class AuditResponse(ResponseModel, frozen=True, kw_only=True):
 class AuditCheckRequest(RequestModel, frozen=True, kw_only=True):
     """Check of the chain of the audit log: from position `after` on, at most `limit` entries."""
 
-    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    # JSON may write an integer as 1.0; from 2**53 on such a number is not read as an integer.
+    after: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
     limit: Annotated[int, Meta(ge=2, le=MAX_CHECKED)] = MAX_CHECKED
 
 
