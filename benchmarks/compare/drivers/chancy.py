@@ -36,7 +36,7 @@ async def open() -> None:
     global app  # noqa: PLW0603
     app = Chancy(URL)
     await app.__aenter__()
-    await app.save_declared(Queue("default", concurrency=1, executor=EXECUTOR), upsert=False)
+    await app.declare(Queue("default", concurrency=1, executor=EXECUTOR), upsert=False)
 
 
 async def enqueue(argument: dict[str, Any]) -> None:
@@ -53,7 +53,7 @@ async def main() -> None:
     logging.disable(logging.WARNING)
     queue = Queue("default", concurrency=1_000, executor=EXECUTOR, polling_interval=1, eager_polling=True)
     async with Chancy(URL) as opened:
-        await opened.save_declared(queue, upsert=True)
+        await opened.declare(queue, upsert=True)
         async with Worker(opened) as worker:
             await worker.wait_for_shutdown()
 

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management import call_command
 
 URL = urlparse(os.environ["COMPARE_URL"])
-if not settings.with_settings:
+if not settings.configured:
     settings.configure(
         SECRET_KEY="x",  # noqa: S106
         USE_TZ=True,
