@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from forebay.errors import ConfigError, PayloadError
-
-if TYPE_CHECKING:
-    pass
 
 
 class SignatureCheck:
