@@ -57,8 +57,19 @@ def settled(app: Forebay, settlement: Settlement) -> None:
     app.client.write(lambda store: store.settle_and_claim(WORKER, [settlement]))
 
 
+_earlier: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def leave_out_earlier_threads() -> None:
+    """Apps of other tests in this process may be open still."""
+    _earlier.clear()
+    _earlier.update(threading.enumerate())
+
+
 def client_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("forebay-client")]
+    started = (thread for thread in threading.enumerate() if thread not in _earlier)
+    return [thread.name for thread in started if thread.name.startswith("forebay-client")]
 
 
 @pytest.mark.shows("R-STORE-10")
