@@ -22,7 +22,17 @@ from typing import Any
 from benchmarks.compare.report import Report, failures
 from benchmarks.compare.rows import FULL, QUICK, Row, Scale, rows, visit
 from benchmarks.compare.servers import Server, server
-from benchmarks.compare.systems import PEER, PEERS, SYSTEMS, TOP, System, install, install_own, packages
+from benchmarks.compare.systems import (
+    PEER,
+    PEERS,
+    SYSTEMS,
+    TOP,
+    System,
+    install,
+    install_own,
+    packages,
+    with_base,
+)
 from benchmarks.compare.workers import Failed
 from benchmarks.measurements import machine
 
@@ -83,6 +93,9 @@ def chosen_by_user() -> argparse.Namespace:
     parser.add_argument("--rows", default="", help="only these, separated by commas")
     parser.add_argument("--systems", default="", help="only these, separated by commas")
     parser.add_argument("--here", action="store_true", help="Forebay as it is here, not installed anew")
+    parser.add_argument(
+        "--base", default="", metavar="COMMIT", help="beside Forebay of this commit, no peers"
+    )
     parser.add_argument("--out", type=Path, default=TOP / "build" / "compare", help="folder of the results")
     return parser.parse_args()
 
@@ -112,6 +125,8 @@ def main() -> None:
         systems = [replace(one, is_here=one.kind != PEER) for one in systems]
     else:
         install_own()
+    if options.base:
+        systems = with_base(systems, options.base)
     before, began = machine(), time.monotonic()
     with server(engine) as made:
         comparison = Comparison(made, scale)

@@ -4,8 +4,8 @@ A driver is a module below `drivers`. It has `enqueue(argument)` and, as far as 
 `setup()` (make tables), `open()` (connect), `bulk(arguments)`, `fill(jobs)` (a backlog, by any short cut),
 `load(arguments)` (where `bulk` is not what workers drain), `probe(argument)` (where an enqueue alone does not
 wake a worker), `mixed(arguments)` (half of them for a blocking task, half for a coroutine) and
-`queues(arguments)` (spread over eight queues). They are functions, or all of those that talk to the store are
-coroutine functions. The answer is JSON in the last line.
+`queues(arguments)` (spread over eight queues); `unfinished()` counts jobs that are not final. They are
+functions, or all of those that talk to the store are coroutine functions. The last line printed is JSON.
 """
 
 from __future__ import annotations
@@ -136,6 +136,13 @@ def queues(sender: Sender, jobs: float) -> dict[str, float]:
     return {}
 
 
+def count(sender: Sender) -> dict[str, float]:
+    """Print the number of unfinished jobs for each line of input, to its end."""
+    for _ in sys.stdin:
+        print(sender.driver.unfinished(), flush=True)
+    return {}
+
+
 def probe(sender: Sender, seconds: float) -> dict[str, float]:
     """One job every 20 ms, after one whose delay is not recorded: its sender connects first."""
     send = getattr(sender.driver, "probe", sender.driver.enqueue)
@@ -169,7 +176,7 @@ def waves(sender: Sender, jobs: float, count: float, gap_seconds: float) -> dict
 
 ACTIONS: Final[dict[str, Callable[..., dict[str, float]]]] = {
     action.__name__: action
-    for action in (one_by_one, in_bulk, load, fill, sizes, mixed, queues, probe, waves)
+    for action in (one_by_one, in_bulk, load, fill, sizes, mixed, queues, count, probe, waves)
 }
 
 

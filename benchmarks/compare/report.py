@@ -45,6 +45,9 @@ class Report:
         self._found = found
 
     def lines(self) -> Iterator[str]:
+        if bases := [system for system in self._systems if system.commit]:
+            yield from table(("measure", "forebay", bases[0].commit, "times"), self._against_base(bases))
+            return
         header = ("measure", "forebay", "best peer", "times", "raw", "times", "goals")
         yield from table(header, self._against())
         yield ""
@@ -62,6 +65,16 @@ class Report:
                 ours = self._of(measure, name)
                 if ours:
                     yield self._line(measure, name, ours)
+
+    def _against_base(self, bases: Sequence[System]) -> Iterator[Sequence[str]]:
+        for measure in self._measures:
+            for base in bases:
+                name = base.name.removesuffix(f" {base.commit}")
+                ours, before = self._of(measure, name), self._of(measure, base.name)
+                if ours and before:
+                    kind = name.removeprefix("forebay").strip()
+                    title = ", ".join(filter(None, (measure.name, kind, measure.unit)))
+                    yield title, spread(ours), spread(before), times(measure, ours, before)
 
     def _line(self, measure: Measure, name: str, ours: Sequence[float]) -> Sequence[str]:
         best, raw = self._best(measure, name), self._raw(measure, name)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import mean
+from subprocess import PIPE
 from typing import Final, NamedTuple
 
 from benchmarks.compare.notes import delays_ms, now
 from benchmarks.compare.servers import Server
 from benchmarks.compare.systems import OURS, TOP, System
 from benchmarks.compare.workers import Failed, Place, Workers, cpu_seconds, place, working
-from forebay import Forebay
 
 DEADLINE_SECONDS: Final = 120.0
 FILL_SECONDS: Final = 900.0
@@ -91,33 +91,55 @@ class Visit:
         with working(self.system, self.where, extra) as workers:
             yield workers
 
-    def durable_at(self, last: float) -> float:
+    @contextmanager
+    def counting(self) -> Iterator[Callable[[], int]]:
+        """Yield a function that counts unfinished jobs, in a program of the system, which knows its store.
+        For peers it returns 0."""
+        if self.system.kind != OURS:
+            yield lambda: 0
+            return
+        words = [
+            str(self.system.bin / "python"),
+            "-m",
+            "benchmarks.compare.drive",
+            self.system.driver,
+            "count",
+        ]
+        with subprocess.Popen(
+            words, cwd=TOP, env=self.where.environment, stdin=PIPE, stdout=PIPE, text=True, bufsize=1
+        ) as program:
+            asked, told = program.stdin, program.stdout
+            assert asked
+            assert told
+
+            def unfinished() -> int:
+                asked.write("\n")
+                return int(told.readline())
+
+            unfinished()  # it is connected
+            try:
+                yield unfinished
+            finally:
+                program.communicate()  # the end of its input ends it
+
+    def durable_at(self, last: float, unfinished: Callable[[], int]) -> float:
         """When the last job was completed in the store. For peers it is when it began to run, a little early,
         in their favour."""
         if self.system.kind != OURS:
             return last
         ends = time.monotonic() + DEADLINE_SECONDS
-        with Forebay(self.where.environment["COMPARE_URL"]) as app:
-            while unfinished(app):
-                if time.monotonic() > ends:
-                    raise Failed("not all jobs were completed")
-                time.sleep(0.001)
-            return now()
+        while unfinished():
+            if time.monotonic() > ends:
+                raise Failed("not all jobs were completed")
+            time.sleep(0.001)
+        return now()
 
     def speed(self, jobs: int, extra: str = "") -> float:
         """Jobs a second, from the first that runs until the last is completed."""
         self.server.analyze()
-        with self.working(extra) as workers:
+        with self.counting() as unfinished, self.working(extra) as workers:
             noted = workers.wait(jobs, DEADLINE_SECONDS)
-            return jobs / (self.durable_at(noted.last) - noted.first)
-
-
-def unfinished(app: Forebay) -> int:
-    """How many jobs are not final. Those that are completed cannot be counted instead: not all are kept."""
-    return sum(
-        counts.scheduled + counts.blocked + counts.pending + counts.running + counts.retrying
-        for counts in app.counts().values()
-    )
+            return jobs / (self.durable_at(noted.last, unfinished) - noted.first)
 
 
 @contextmanager
@@ -146,11 +168,11 @@ def bulk(one: Visit) -> Sequence[float]:
 def drain(one: Visit) -> Sequence[float]:
     one.drive("load", one.drained)
     one.server.analyze()
-    with one.working() as workers:
+    with one.counting() as unfinished, one.working() as workers:
         started = workers.wait(1, DEADLINE_SECONDS).jobs
         before = cpu_seconds([*workers.pids, one.server.pid])
         noted = workers.wait(one.drained, DEADLINE_SECONDS)
-        ended = one.durable_at(noted.last)
+        ended = one.durable_at(noted.last, unfinished)
         cpu = cpu_seconds([*workers.pids, one.server.pid]) - before
     return [one.drained / (ended - noted.first), cpu * 1e6 / (one.drained - started)]
 
@@ -171,14 +193,12 @@ def waiting(one: Visit) -> Sequence[float]:
 def backlog(one: Visit) -> Sequence[float]:
     """The first seconds beside a long backlog."""
     one.drive("fill", one.scale.backlog, seconds=FILL_SECONDS)
-    with one.working() as workers:
-        workers.wait(1, DEADLINE_SECONDS)
-        time.sleep(one.scale.backlog_seconds)
-        noted = workers.wait(1, DEADLINE_SECONDS)
-    done = noted.jobs
-    if one.system.kind == OURS:
-        with Forebay(one.where.environment["COMPARE_URL"]) as app:
-            done = min(done, one.scale.backlog - unfinished(app))
+    with one.counting() as unfinished:
+        with one.working() as workers:
+            workers.wait(1, DEADLINE_SECONDS)
+            time.sleep(one.scale.backlog_seconds)
+            noted = workers.wait(1, DEADLINE_SECONDS)
+        done = min(noted.jobs, one.scale.backlog - unfinished())
     return [done / (noted.last - noted.first)]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +40,7 @@ class System:
     is_synced: bool = True  # an enqueue that has returned survives a power cut, as far as the engine goes
     is_quick: bool = True  # takes part in quick runs
     is_here: bool = False  # not a peer, and run from this tree and environment
+    commit: str = ""  # Forebay as it was in this commit, beside the one of this tree
 
     @property
     def kind(self) -> str:
@@ -49,6 +52,11 @@ class System:
         if self.kind == PEER:
             return PEERS / self.driver / "bin"
         return Path(sys.prefix) / "bin" if self.is_here else PEERS / OWN / "bin"
+
+    @property
+    def path(self) -> list[str]:
+        """Where its interpreters look for modules first."""
+        return [*([str(PEERS / f"{OWN}-{self.commit}" / "src")] if self.commit else []), str(TOP)]
 
     def words(self, number: int, extra: str = "") -> list[str]:
         """What starts the worker with this number."""
@@ -166,6 +174,27 @@ def install_own() -> None:
     if not folder.exists():
         _run(sys.executable, "-m", "venv", str(folder))
     _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", OWN_PACKAGES)
+
+
+def with_base(systems: Sequence[System], base: str) -> list[System]:
+    """Put Forebay as it was in a commit beside each Forebay of these systems.
+
+    Both run in one environment: a comparison of two commits is one of code, not of what it needs.
+    """
+    named = _git("rev-parse", "--short", f"{base}^{{commit}}")
+    if named.returncode:
+        raise SystemExit(f"--base {base}: {named.stderr.decode().strip()}")
+    commit = named.stdout.decode().strip()
+    if not (folder := PEERS / f"{OWN}-{commit}").exists():
+        with tarfile.open(fileobj=BytesIO(_git("archive", commit, "src").stdout)) as files:
+            files.extractall(folder)  # noqa: S202 - git made it, of this repository
+    ours = [system for system in systems if system.kind == OURS]
+    pairs = [(one, replace(one, name=f"{one.name} {commit}", commit=commit)) for one in ours]
+    return [system for pair in pairs for system in pair]
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *words], cwd=TOP, capture_output=True, check=False)
 
 
 def _run(*words: str) -> None:

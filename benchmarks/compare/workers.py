@@ -88,7 +88,7 @@ def place(system: System, url: str) -> Iterator[Place]:
     notes = Path(tempfile.mkdtemp(prefix="forebay-notes-"))
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # Modules are compiled once, as an installation does it, and not into the sources.
-    path = os.pathsep.join([str(TOP), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([*system.path, *filter(None, [os.environ.get("PYTHONPATH")])])
     ours = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(TOP / "build" / "compare" / "compiled")}
     store = {"COMPARE_URL": url + system.options, NAME: str(notes)}
     try:

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.compare.goals import GOALS, Goal
 from benchmarks.compare.report import Report, failures
 from benchmarks.compare.rows import QUICK, rows
-from benchmarks.compare.systems import PEER, SYSTEMS, TOP, System, install, packages
+from benchmarks.compare.systems import PEER, SYSTEMS, TOP, System, install, packages, with_base
 
 ALL = [system for systems in SYSTEMS.values() for system in systems]
 MEASURES = [measure for row in rows(QUICK) for measure in row.measures]
@@ -111,3 +111,35 @@ def test_goals_name_what_is_measured(engine: str) -> None:
         assert goal.measure in full
         assert goal.ours in names
         assert goal.against in names | {""}
+
+
+def test_forebay_is_compared_with_itself_at_another_commit(tmp_path: Path) -> None:
+    head = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=TOP, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    words = (
+        "--engine sqlite --quick --rounds 1 --here --base HEAD --systems forebay --rows enqueue,drain --out"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.compare", *words.split(), str(tmp_path)],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    found = json.loads((tmp_path / "sqlite-quick.json").read_text())
+    assert found["failed"] == {}
+    assert {name: sorted(by) for name, by in found["measures"].items()} == {
+        "enqueue one by one": ["forebay", f"forebay {head}"],
+        "CPU of an enqueue": ["forebay", f"forebay {head}"],
+        "drain": ["forebay", f"forebay {head}"],
+        "CPU of a drained job": ["forebay", f"forebay {head}"],
+    }
+    assert f"| measure | forebay | {head} | times |" in done.stdout
+
+
+def test_a_base_that_is_no_commit_is_refused_by_its_name() -> None:
+    with pytest.raises(SystemExit, match="--base never"):
+        with_base(SYSTEMS["sqlite"], "never")

@@ -45,6 +45,14 @@ def mixed(arguments: Sequence[dict[str, Any]]) -> None:
     app.enqueue_many([kinds[number % 2].job(argument) for number, argument in enumerate(arguments)])
 
 
+def unfinished() -> int:
+    """How many jobs are not final. Those that are completed cannot be counted instead: not all are kept."""
+    return sum(
+        counts.scheduled + counts.blocked + counts.pending + counts.running + counts.retrying
+        for counts in app.counts().values()
+    )
+
+
 def queues(arguments: Sequence[dict[str, Any]]) -> None:
     calls = [noop.using(queue=queue) for queue in QUEUES]
     app.enqueue_many([calls[number % len(calls)].job(one) for number, one in enumerate(arguments)])
