@@ -11,8 +11,9 @@ from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held,
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import Job, JobId, JobUpdate
+from forebay.domain.job import Job, JobId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats
 from forebay.domain.outcome import Discarded

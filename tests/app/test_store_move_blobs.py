@@ -14,7 +14,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
 from forebay.operations.store_move import MoveEndpoint, StoreMover
-from forebay.payload import blob_collection, engine_wrapper, store_move_log
+from forebay.payload import blob_garbage_collection, engine_wrapper, store_move_log
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import decode_call
 from forebay.payload.store_move_log import KIND
@@ -66,7 +66,7 @@ def payload_store(store: Any) -> engine_wrapper.PayloadStore:
 def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    monkeypatch.setattr(blob_collection, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
+    monkeypatch.setattr(blob_garbage_collection, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     with ExitStack() as stack:

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from forebay.clock import SystemClock
 from forebay.domain.dependencies import dependencies_of
 from forebay.domain.document import Document
-from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState

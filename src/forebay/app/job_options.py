@@ -27,14 +27,12 @@ from forebay.domain.job import (
     MIN_TIMEOUT_MS,
     Dependency,
     JobId,
-    Json,
     NewJob,
     OnFailure,
     UniqueUntil,
-    check_integer,
-    check_kind,
-    check_text,
 )
+from forebay.domain.job_validation import check_integer, check_kind, check_text
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
 from forebay.errors import ConfigError, InvalidJob
 

@@ -33,7 +33,7 @@ from forebay.payload.codec import encode_call
 from forebay.payload.store_move_log import CopiedIds
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 KIND: Final = "moving"
 TASK: Final = "forebay.move"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from forebay.domain.document import Document
 from forebay.domain.job import QueueName
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.domain.queue import QueueState
 from forebay.payload.blob_stores import ORPHAN_AGE_MS
 from forebay.stores.contract.reader import Reader

@@ -20,6 +20,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 
 from forebay.app.app import Forebay
 from forebay.clock import Clock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import Job, NewJob
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
@@ -27,9 +28,8 @@ from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import ScheduleRunStatus
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, StoreError
-from forebay.integrations.opentelemetry.proxy import Delegate
+from forebay.integrations.opentelemetry.engine_proxy import Delegate
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
-from forebay.interrupts import uninterrupted
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import FireResult

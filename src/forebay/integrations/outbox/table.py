@@ -29,7 +29,7 @@ from forebay.domain.job import DAY_MS, NewJob
 from forebay.errors import ConfigError, InvalidJob, PayloadError
 from forebay.operations.priority_inheritance import has_dependencies
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import IdGenerator
+from forebay.stores.id_generator import IdGenerator
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

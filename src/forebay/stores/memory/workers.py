@@ -11,7 +11,7 @@ from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command, CommandKind, truncate_answer
 from forebay.stores.memory.state import State
 from forebay.stores.memory.text_check import check_writable
-from forebay.stores.shared.commands import build_commands, command_event
+from forebay.stores.shared.worker_commands import build_commands, command_event
 
 
 def send_command(

@@ -28,7 +28,7 @@ from forebay.stores.postgres.claim_cursor import (
 from forebay.stores.postgres.fairness import PostgresFairClaim, join_limit_lanes
 from forebay.stores.postgres.limits import acquire_slots, load_counters_for, mark_lanes_limited
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate
 
 MAX_LANES: Final = 100

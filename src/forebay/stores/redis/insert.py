@@ -32,7 +32,7 @@ from forebay.errors import (
     WorkerNotFound,
 )
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import create_ids
+from forebay.stores.id_generator import create_ids
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, header_prefix
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import STATES

@@ -14,7 +14,7 @@ from forebay.errors import StoreRefused
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import check_reply
 from forebay.stores.redis.rows import command_from_packed, command_row, worker_from_packed, worker_row
-from forebay.stores.shared.commands import build_commands
+from forebay.stores.shared.worker_commands import build_commands
 
 _KINDS: Final = [kind.value for kind in CommandKind]
 

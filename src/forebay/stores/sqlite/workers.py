@@ -8,8 +8,8 @@ from typing import Final
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command, CommandKind, truncate_answer
-from forebay.stores.shared.commands import build_commands, command_event
 from forebay.stores.shared.rows import command_from_row, json_text, row_from_command, worker_details_json
+from forebay.stores.shared.worker_commands import build_commands, command_event
 from forebay.stores.sqlite.transaction import Transaction
 
 _KINDS: Final = json_text(list(CommandKind))
