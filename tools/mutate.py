@@ -50,8 +50,8 @@ SUITE: Final = Path("tests/stores/contract")
 OWN: Final = {
     "sqlite": ("sqlite_guards", "sqlite_liveness"),
     "postgres": (
-        "postgres_guards", "postgres_edges", "postgres_exchange", "postgres_plain", "postgres_claims",
-        "postgres_meeting", "postgres_inserts",
+        "postgres_guards", "postgres_edges", "postgres_settle_and_claim", "postgres_insert_fast",
+        "postgres_claims", "postgres_resolve_inline", "postgres_inserts",
     ),
 }  # fmt: skip
 # Names of tests; a pooler before the same server shows nothing more about a statement.
@@ -60,7 +60,7 @@ TIME_LIMIT_SECONDS: Final = {"sqlite": 180.0, "postgres": 900.0}
 
 MODULES: Final = (
     "settle_and_claim", "settle_and_claim_fast", "claim", "settle", "insert", "insert_fast", "leases",
-    "maintenance", "job_ends", "operator_actions", "transaction", "progress", "commands",
+    "maintenance", "job_ends", "operator_actions", "transaction", "progress",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
