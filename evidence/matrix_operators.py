@@ -8,7 +8,7 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Job, JobId

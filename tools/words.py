@@ -151,7 +151,7 @@ ENGINE_FILES: Final = _set("""
     dependency_propagation documents engine errors fairness insert insert_fast insert_graph job_ends
     job_import job_import_and_export job_sequences leases limits maintenance metrics operator_actions
     progress reader rows schedules schema search settle settle_and_claim settle_and_claim_fast store
-    transaction wakeups workers
+    transaction wakeups workers_and_commands
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),

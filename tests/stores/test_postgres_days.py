@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_query import JobQuery

@@ -8,7 +8,8 @@ from time import sleep
 
 import pytest
 
-from forebay.domain.dependencies import PROPAGATION_BATCH, dependencies_of
+from forebay.domain.dependencies import PROPAGATION_BATCH
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import DAY_MS, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate

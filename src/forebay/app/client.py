@@ -17,7 +17,7 @@ from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
 from forebay.deferred_interrupts import hold_lock, uninterrupted
 from forebay.domain.actor import check_actor
-from forebay.domain.dependencies import sort_topologically
+from forebay.domain.dependency_graph import sort_topologically
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_update import JobUpdate
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, cast, get_
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.durations_and_instants import (
     Duration,
     Instant,

@@ -44,7 +44,7 @@ from forebay.operations.store_move_comparison import ComparisonBuilder, check_ag
 from forebay.operations.store_move_sentinels import SentinelJobs
 from forebay.payload.blob_stores import Blobs
 from forebay.payload.store_identity import BLOB_PREFIX_KIND, copy_identity
-from forebay.payload.store_move_log import (
+from forebay.payload.store_move_records import (
     CopiedIds,
     MoveMarker,
     announce_move,

@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import asdict, replace
 
-from forebay.domain.dependencies import EdgeState, dependencies_of
+from forebay.domain.dependencies import EdgeState
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.fairness import FAIRNESS, fairness_lane
 from forebay.domain.job import Dependency, Job, JobId, OnFailure
 from forebay.domain.job_history import EventKind

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.program_registry import Registry
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.errors import ForebayError, InvalidJob, StoreUnavailable
 from forebay.integrations.importers.source import (

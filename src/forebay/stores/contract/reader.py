@@ -13,7 +13,7 @@ from forebay.stores.contract.limits import LimitReader
 from forebay.stores.contract.metrics import MetricReader
 from forebay.stores.contract.queues import QueueReader
 from forebay.stores.contract.schedules import ScheduleReader
-from forebay.stores.contract.workers import WorkerReader
+from forebay.stores.contract.workers_and_commands import WorkerReader
 
 
 class Reader(

@@ -41,7 +41,7 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
-from forebay.stores.contract.workers import WorkerStore
+from forebay.stores.contract.workers_and_commands import WorkerStore
 
 
 class Store(

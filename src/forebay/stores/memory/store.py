@@ -52,7 +52,7 @@ from forebay.stores.memory import leases as leases_module
 from forebay.stores.memory.clock_readings import read_clock
 from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.state import State
-from forebay.stores.memory.workers import answer_command, heartbeat, send_command, take_commands
+from forebay.stores.memory.workers_and_commands import answer_command, heartbeat, send_command, take_commands
 
 
 class MemoryStore:

@@ -52,7 +52,7 @@ from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more
 from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier
-from forebay.stores.postgres.workers import (
+from forebay.stores.postgres.workers_and_commands import (
     KINDS,
     answer_command,
     commands_from_rows,

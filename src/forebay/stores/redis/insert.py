@@ -9,7 +9,8 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from forebay.domain.backpressure import queue_full_error
-from forebay.domain.dependencies import missing_batch_parent, missing_parent
+from forebay.domain.dependencies import missing_parent
+from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.enqueue_rates import rate_limited_error
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil

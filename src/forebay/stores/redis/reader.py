@@ -41,7 +41,7 @@ from forebay.stores.redis.rows import (
 from forebay.stores.redis.schedules import RedisScheduleReader
 from forebay.stores.redis.schema import SCHEMA
 from forebay.stores.redis.server_check import load_server_usage, memory_warnings
-from forebay.stores.redis.workers import load_workers
+from forebay.stores.redis.workers_and_commands import load_workers
 from forebay.stores.shared.query_filter import matches, summary_of
 
 LATE_MS: Final = 60_000

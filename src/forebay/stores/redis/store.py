@@ -58,7 +58,7 @@ from forebay.stores.redis.schedules import RedisScheduleStore
 from forebay.stores.redis.schema import SCHEMA, prepare
 from forebay.stores.redis.server_check import ServerWatch
 from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
-from forebay.stores.redis.workers import send_command, take_commands, worker_row_of
+from forebay.stores.redis.workers_and_commands import send_command, take_commands, worker_row_of
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.partial_failures import run_optional
 

@@ -53,7 +53,7 @@ from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
 from forebay.stores.sqlite.wakeups import SqliteNotifier
 from forebay.stores.sqlite.worker_locks import WorkerLocks
-from forebay.stores.sqlite.workers import answer_command, heartbeat, send_command, take_commands
+from forebay.stores.sqlite.workers_and_commands import answer_command, heartbeat, send_command, take_commands
 
 T = TypeVar("T")
 LARGE_WAL: Final = 64 * 1_048_576

@@ -92,8 +92,8 @@ class RunningAttempt:
 
 
 class MainThread:
-    """The thread that runs jobs. The signal handler raises nothing in a region of
-    `forebay.deferred_interrupts`. The handler runs on this very thread, so there is nothing to synchronise."""
+    """The thread that runs jobs. The signal handler raises nothing in regions of `deferred_interrupts`. The
+    handler runs on this very thread, so there is nothing to synchronise."""
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
         self._catch_up = catch_up
