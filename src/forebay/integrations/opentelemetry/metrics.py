@@ -126,7 +126,7 @@ class Instruments:
         self._waiting = _histogram(
             meter, "forebay.wait.duration", LONG_BOUNDARIES, "From when a job could have run to its claim."
         )
-        self._settled = _counter(meter, "forebay.settled.attempts", "{attempt}", "Attempts by their ending.")
+        self._settled = _counter(meter, "forebay.settled.attempts", "{attempt}", "Attempts by their outcome.")
         self._retried = _counter(meter, "forebay.retried.jobs", "{job}", "Jobs that are to be tried again.")
         self._lost = _counter(
             meter, "forebay.lost.leases", "{lease}", "Leases lost while their jobs ran here."
@@ -211,7 +211,7 @@ class Instruments:
     def _count_settled(self, counts: Mapping[tuple[str, ...], int]) -> None:
         for (queue, task, outcome, state, error), count in counts.items():
             attributes = self._operation(queue, task, "settle", "settle", error)
-            self._settled.add(count, {**attributes, "forebay.ending": outcome, "forebay.state": state})
+            self._settled.add(count, {**attributes, "forebay.outcome": outcome, "forebay.state": state})
 
     def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         with self._safe_calls():

@@ -271,7 +271,7 @@ class JobTracer:
                 "forebay.job_id": settlement.job_id,
                 "forebay.attempt": settlement.attempt,
                 "forebay.state": settlement.state,
-                "forebay.ending": settlement.outcome,
+                "forebay.outcome": settlement.outcome,
             },
             start_time=began_ns,
         )

@@ -226,7 +226,7 @@ class QueueClaimer:
     def _lane_for(self, candidate: Candidate) -> str | None:
         """Return the lane to park a job in; None if this worker claims it, with a slot under its limits.
 
-        A job of a fairness lane goes to the lane of its fairness key behind the limit.
+        A job of a fairness lane goes to the lane of its fairness key at the limit.
         """
         job, limits = candidate.job, self._budget
         lane = task_lane(job.task)
