@@ -27,9 +27,9 @@ from benchmarks.measurements import Measurement, at_most, machine, parser, show,
 from benchmarks.places import Place, progress
 from benchmarks.postgres import DURABLE
 from forebay.domain.job import DAY_MS, NewJob, QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.stores.contract.reader import Reader

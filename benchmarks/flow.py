@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from benchmarks.cpu import Seconds, taken
 from benchmarks.measurements import Measurement, at_least, show
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.queue_counts import Counts

@@ -42,7 +42,7 @@ ENGINE: Final = (
 ENQUEUE: Final[Mapping[str, str]] = {
     "the engine": ENGINE,
     "the client library": r"\((redis|psycopg|hiredis)/",
-    "ids": r"forebay/(stores/job_ids|domain/ulid)\.py",
+    "ids": r"forebay/(stores/id_generator|domain/ulid)\.py",
     "the store: our request and its answer": r"\(forebay/stores/",
     "encode the arguments": r"forebay/payload/(codec|typed_json)\.py",
     "check and build the job, hand it over": r"\(forebay/",

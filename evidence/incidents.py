@@ -37,11 +37,11 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.operations.store_move import MoveEndpoint, StoreMover
-from forebay.payload import blob_collection, engine_wrapper
+from forebay.payload import blob_garbage_collection, engine_wrapper
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 from tests.urls import url_of
 
 SHARED: Final = ("sqlite", "postgresql", "redis")
@@ -126,7 +126,7 @@ def move_with_blobs(engine: str, folder: Path) -> Problems:
     blobs.mkdir()
     old, new = f"sqlite:///{folder}/old.db", url_of(engine, folder)
     with ExitStack() as stack:
-        stack.enter_context(patch.object(blob_collection, "ORPHAN_AGE_MS", -60_000))
+        stack.enter_context(patch.object(blob_garbage_collection, "ORPHAN_AGE_MS", -60_000))
         yield from _moved(stack, old, new, blobs)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, OTHER, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DYING, JOINING, MAIL, MINUTE, Rows, Scene, held, job
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit, key_scope

@@ -8,11 +8,12 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import Job, JobId, JobUpdate
+from forebay.domain.job import Job, JobId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats
 from forebay.domain.outcome import Discarded

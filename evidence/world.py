@@ -18,8 +18,9 @@ from evidence.history import Accepted, History, problems
 from forebay.app.schedules import save_declared
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, OnFailure, QueueName
+from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import FINAL, JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState

@@ -50,8 +50,8 @@ SUITE: Final = Path("tests/stores/contract")
 OWN: Final = {
     "sqlite": ("sqlite_guards", "sqlite_liveness"),
     "postgres": (
-        "postgres_guards", "postgres_edges", "postgres_exchange", "postgres_plain", "postgres_claims",
-        "postgres_meeting", "postgres_inserts",
+        "postgres_guards", "postgres_edges", "postgres_settle_and_claim", "postgres_insert_fast",
+        "postgres_claims", "postgres_resolve_inline", "postgres_inserts",
     ),
 }  # fmt: skip
 # Names of tests; a pooler before the same server shows nothing more about a statement.
@@ -60,7 +60,7 @@ TIME_LIMIT_SECONDS: Final = {"sqlite": 180.0, "postgres": 900.0}
 
 MODULES: Final = (
     "settle_and_claim", "settle_and_claim_fast", "claim", "settle", "insert", "insert_fast", "leases",
-    "maintenance", "admin", "transaction", "progress", "commands",
+    "maintenance", "job_ends", "operator_actions", "transaction", "progress",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
@@ -91,7 +91,7 @@ LIKELY: Final = (
     ("*revive*", ("revive",)),
     ("update_job*", ("operators",)),
     ("*cancel*", ("operators",)),
-    ("admin.*", ("operators", "queues", "revive")),
+    ("operator_actions.*", ("operators", "queues", "revive")),
     ("*prun*", ("prune",)),
     ("*promote*", ("promote",)),
     ("*resc*", ("order",)),
@@ -144,7 +144,7 @@ EQUIVALENTS: Final = (
         "each of the two names the one row that counts up to where",
     ),
     Equivalent(
-        ("admin._insert_live",),
+        ("operator_actions._insert_live",),
         ("tx.get_or_create_queue(target.name)",),
         "the queue is also made by `scoring`, when the job's place is worked out",
     ),

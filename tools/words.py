@@ -147,10 +147,11 @@ PARTICLES: Final = _set("""
 
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
-    __init__ admin audit_log caller_connection claim claim_cursor clock_readings connection dependency_edges
-    dependency_propagation documents engine errors fairness insert insert_fast insert_graph job_import
-    job_sequences leases limits maintenance metrics progress reader rows schedules schema search settle
-    settle_and_claim settle_and_claim_fast store transaction wakeups workers
+    __init__ audit_log caller_connection claim claim_cursor clock_readings connection dependency_edges
+    dependency_propagation documents engine errors fairness insert insert_fast insert_graph job_ends
+    job_import job_import_and_export job_sequences leases limits maintenance metrics operator_actions
+    progress reader rows schedules schema search settle settle_and_claim settle_and_claim_fast store
+    transaction wakeups workers_and_commands
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),
@@ -160,7 +161,15 @@ ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
         prepared_statement row_locks server_address session
         """),
     "redis": frozenset(
-        {"circuit_breaker", "key_layout", "lua_scripts", "pruner", "server_address", "server_check"}
+        {
+            "circuit_breaker",
+            "key_layout",
+            "limit_definitions",
+            "lua_scripts",
+            "pruner",
+            "server_address",
+            "server_check",
+        }
     ),
     "remote": frozenset({"http_client"}),
 }

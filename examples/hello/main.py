@@ -16,8 +16,8 @@ from random import random
 import msgspec
 
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
-from forebay.domain.query import JobQuery
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.stores.contract.reader import Reader

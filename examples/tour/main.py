@@ -30,9 +30,9 @@ from typing import Final
 from forebay import Forebay
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.job_history import Attempt
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobSummary
-from forebay.domain.query import JobQuery
 from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import OutcomeKind
 

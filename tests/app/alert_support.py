@@ -7,7 +7,7 @@ from forebay.clock import Clock
 from forebay.domain.alert import AlertTransition
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.job import NewJob, QueueName
-from forebay.domain.query import JobQuery
+from forebay.domain.job_query import JobQuery
 
 HOOK = "http://127.0.0.1:9/"
 

@@ -17,8 +17,8 @@ from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.store_health import ServerUsage
 from forebay.domain.worker import WorkerInfo

@@ -11,10 +11,11 @@ import pytest
 from forebay import DuplicateJob, Forebay, InvalidJob, QueueClosed, QueueFull, StoreError, StoreUnavailable
 from forebay.app.client import Client
 from forebay.app.job_handle import JobHandle
-from forebay.domain.job import Dependency, JobId, JobUpdate, NewJob, QueueName
+from forebay.domain.job import Dependency, JobId, NewJob, QueueName
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue import QueueState
 from forebay.errors import StoreRefused
 from forebay.stores.contract.engine import Engine

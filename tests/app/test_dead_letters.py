@@ -10,9 +10,9 @@ import pytest
 from forebay import Forebay, JobHandle
 from forebay.domain.gradual_revive import GradualReviveState
 from forebay.domain.job import QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, GradualReviveNotFound, InvalidJob
 from forebay.operations.job_search import count_jobs

@@ -10,7 +10,8 @@ import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError, RetryPolicy
 from forebay.app.job_options import TaskOptions
-from forebay.domain.job import MAX_PAYLOAD, NewJob
+from forebay.domain.job import NewJob
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.domain.retry_policy import Curve
 from forebay.stores.factory import open_engine
 

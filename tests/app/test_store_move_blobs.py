@@ -14,10 +14,10 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.errors import IllegalTransition
 from forebay.operations.store_move import MoveEndpoint, StoreMover
-from forebay.payload import blob_collection, engine_wrapper, store_move_log
+from forebay.payload import blob_garbage_collection, engine_wrapper, store_move_records
 from forebay.payload.blob_stores import FolderBlobs
 from forebay.payload.codec import decode_call
-from forebay.payload.store_move_log import KIND
+from forebay.payload.store_move_records import KIND
 from forebay.stores.factory import open_engine
 from tests.urls import SHARED, url_of
 
@@ -66,7 +66,7 @@ def payload_store(store: Any) -> engine_wrapper.PayloadStore:
 def stores(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stores]:
-    monkeypatch.setattr(blob_collection, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
+    monkeypatch.setattr(blob_garbage_collection, "ORPHAN_AGE_MS", -60_000)  # as if all blobs were a week old
     blobs = tmp_path / "blobs"
     blobs.mkdir()
     with ExitStack() as stack:
@@ -111,7 +111,7 @@ def test_blobs_of_no_job_are_removed_again_a_week_after_the_move(
 
     stores.collect(stores.new)
     assert len(stores.names()) == 1
-    monkeypatch.setattr(store_move_log, "AFTER_MOVE_MS", -60_000)
+    monkeypatch.setattr(store_move_records, "AFTER_MOVE_MS", -60_000)
     stores.collect(stores.new)
     assert stores.names() == []
 

@@ -13,8 +13,8 @@ import pytest
 
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import Completed
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.operations.store_move_sentinels import KIND, TASK

@@ -12,7 +12,8 @@ import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, PayloadError
 from forebay.app.task import Task
-from forebay.domain.job import MAX_PAYLOAD, NewJob
+from forebay.domain.job import NewJob
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.payload.codec import decode_call
 
 

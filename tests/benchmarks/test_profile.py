@@ -11,7 +11,7 @@ from benchmarks.profile import ENQUEUE, IDLE, WORKER, sorted_out
 from forebay.stores.postgres import prepared_statement
 from forebay.stores.sqlite import connection, transaction
 from forebay.worker import coordinator_inbox, task_invoker
-from forebay.worker.executors import threads
+from forebay.worker.executors import thread_executor
 
 TASK = "thread (2): forebay-task-0"
 SETTLE_AND_CLAIM = "settle_and_claim (forebay/stores/redis/settle_and_claim.py:1)"
@@ -20,7 +20,7 @@ WORKING = "thread (1): forebay-coordinator;Coordinator.tick (forebay/worker/coor
 
 def test_stacks_become_shares_of_the_looks() -> None:
     stacks = [
-        f"{TASK};ThreadExecutor._work_until_touched (forebay/worker/executors/threads.py:1) 6",
+        f"{TASK};ThreadExecutor._work_until_touched (forebay/worker/executors/thread_executor.py:1) 6",
         f"{TASK};Invoker.prepare (forebay/worker/task_invoker.py:9);_parse (forebay/payload/codec.py:2) 4",
         f"{WORKING};{SETTLE_AND_CLAIM};_HiredisParser.read_from_socket (redis/a.py:1) 5",
         f"{WORKING};{SETTLE_AND_CLAIM} 3",
@@ -38,7 +38,7 @@ def test_stacks_become_shares_of_the_looks() -> None:
 @pytest.mark.parametrize(
     ("module", "names"),
     [
-        (threads, ["_work_until_touched"]),
+        (thread_executor, ["_work_until_touched"]),
         (coordinator_inbox, ["WakeSignal", "wait"]),
         (task_invoker, ["prepare", "make_outcome", "_outcome_of_value"]),
         (prepared_statement, ["PreparedStatement", "_send_and_fetch"]),

@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay
 from forebay.cli.errors import ExitStatus, status_of
-from forebay.cli.worker_process import run
+from forebay.cli.worker_runner import run
 from forebay.errors import WorkersDied
 from forebay.stores.contract.store import Store
 from forebay.worker.worker import Worker

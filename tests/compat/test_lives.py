@@ -11,8 +11,8 @@ from forebay.compat.task_queue.errors import JobCancelledError, JobFailedError
 from forebay.compat.task_queue.queue import TaskQueue
 from forebay.compat.work_queue.queue import WorkQueue
 from forebay.compat.work_queue.task import TaskState, WorkTask
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.testing.manual_clock import ManualClock
 from tests.compat import calls
 from tests.compat.conftest import MakeQueue

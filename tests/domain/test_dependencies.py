@@ -15,19 +15,21 @@ from forebay.domain.dependencies import (
     Edge,
     EdgeState,
     by_parent,
-    dependencies_of,
     due_on_release,
     edge_transition,
-    inherit_priorities,
     is_past_retention,
-    missing_batch_parent,
     missing_parent,
     parent_reason,
     redact_parent,
     reopen_edge_state,
+    starting_state,
+)
+from forebay.domain.dependency_graph import (
+    dependencies_of,
+    inherit_priorities,
+    missing_batch_parent,
     sort_parents_first,
     sort_topologically,
-    starting_state,
 )
 from forebay.domain.job import MAX_DEPENDENCIES, Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState

@@ -16,9 +16,9 @@ from forebay.domain.gradual_revive import (
     is_still_dead,
 )
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo
-from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, IllegalTransition
 
 NOW = 1_000

@@ -6,22 +6,15 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import (
-    ALERT_QUEUE,
-    ALERT_TASK,
-    DAY_MS,
-    LATEST_AT,
+from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, DAY_MS, LATEST_AT, Job, JobId, NewJob, QueueName
+from forebay.domain.job_states import JobState, Status
+from forebay.domain.job_update import JobUpdate
+from forebay.domain.job_validation import (
     MAX_ENCRYPTION_OVERHEAD,
     MAX_METADATA,
     MAX_PAYLOAD,
-    Job,
-    JobId,
-    JobUpdate,
-    NewJob,
-    QueueName,
     check_queue_name,
 )
-from forebay.domain.job_states import JobState, Status
 from forebay.domain.job_views import JobSummary
 from forebay.errors import InvalidJob, PayloadError
 from tests.domain.sample_jobs import NOW, a_job

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import MAX_PRIORITY, MIN_PRIORITY
+from forebay.domain.job_validation import MAX_PRIORITY, MIN_PRIORITY
 from forebay.domain.priority_bands import band_of, count_by_band
 
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forebay.domain.job import LATEST_AT, MAX_PRIORITY, MIN_PRIORITY
+from forebay.domain.job import LATEST_AT
+from forebay.domain.job_validation import MAX_PRIORITY, MIN_PRIORITY
 from forebay.domain.rank import (
     MAX_PENALTY,
     STEPS,

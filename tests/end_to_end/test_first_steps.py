@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, PayloadError
-from forebay.domain.job import MAX_PAYLOAD
 from forebay.domain.job_states import JobState
+from forebay.domain.job_validation import MAX_PAYLOAD
 
 PAYLOADS: list[Any] = [
     None,

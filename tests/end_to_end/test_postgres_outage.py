@@ -16,8 +16,8 @@ import pytest
 
 from forebay import Forebay
 from forebay.app.task import Task
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
 from tests.servers import Postgres
 from tests.stores.postgres_support import end_connections, new_url, raw

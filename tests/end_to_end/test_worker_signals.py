@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay
-from forebay.cli.worker_process import run
+from forebay.cli.worker_runner import run
 from forebay.domain.job_states import JobState
 from forebay.worker.worker import Worker
 from tests.end_to_end.worker_processes import DEADLINE, Place, Process, a_place

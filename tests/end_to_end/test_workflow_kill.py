@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import JobId, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.stores.factory import open_engine

@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 COUNTING_ON: Final = """
 import sys
 from evidence import incidents
-from forebay.stores.job_ids import IdGenerator
+from forebay.stores.id_generator import IdGenerator
 IdGenerator.start_over = lambda self: None
 sys.exit(incidents.main())
 """
@@ -26,8 +26,8 @@ sys.exit(incidents.main())
 CARELESS: Final = """
 import sys
 from evidence import incidents
-from forebay.payload import blob_collection
-blob_collection.keeps_blobs = lambda reader: False
+from forebay.payload import blob_garbage_collection
+blob_garbage_collection.keeps_blobs = lambda reader: False
 sys.exit(incidents.main())
 """
 

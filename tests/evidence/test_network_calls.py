@@ -16,8 +16,8 @@ import pytest
 from evidence.proxy import Proxy, Way
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.lease import Lease
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueSettings
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable

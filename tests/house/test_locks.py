@@ -1,4 +1,4 @@
-"""Locks that a task thread may take are taken in `uninterrupted` regions (see `forebay.interrupts`)."""
+"""Locks that a task thread may take are taken in `uninterrupted` regions of `forebay.deferred_interrupts`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ EXEMPT: Final = {
     "worker/supervisor/channel.py": "used by the supervisor's threads",
     "worker/supervisor/supervised_renewal.py": "used by the threads of a supervised worker",
     "worker/executors/process_attempt.py": "used by the threads that attend to isolated processes",
-    "worker/executors/task_thread.py": "taken by a thread that is hidden, and by the one that interrupts",
-    "worker/executors/threads.py": "the executor itself, which gives its reasons there",
+    "worker/executors/interruptible_thread.py": "taken by a hidden thread, and by the one that interrupts",
+    "worker/executors/thread_executor.py": "the executor itself, which gives its reasons there",
     "worker/executors/child_connection.py": "no interrupt is raised while the line is busy",
     "compat/task_queue/queue.py": "closing a queue waits for its tasks, so none of them can do it",
 }

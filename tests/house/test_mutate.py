@@ -12,6 +12,7 @@ from tools.mutate import (
     ENGINES,
     EQUIVALENTS,
     LEFT_OUT,
+    ROOT,
     Cut,
     Mutant,
     Result,
@@ -200,6 +201,11 @@ def test_the_whole_suite_is_run_for_every_mutant() -> None:
     assert suite_for("sqlite/renew.sql").index("tests/stores/contract/test_lease.py") < whole.index(
         "tests/stores/contract/test_lease.py"
     )
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_every_file_of_the_suite_exists(engine: str) -> None:
+    assert [file for file in suite_for(f"{engine}/") if not (ROOT / file).is_file()] == []
 
 
 def sample_results() -> list[Result]:

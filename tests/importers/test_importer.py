@@ -10,8 +10,8 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.integrations.importers.importer import Importer, ImportResult
 from forebay.integrations.importers.source import (

@@ -15,7 +15,8 @@ from opentelemetry.trace import StatusCode
 
 from forebay import Forebay, RetryPolicy, current_job
 from forebay.compat.task_service.service import TaskService
-from forebay.domain.job import DEFAULT_QUEUE, MAX_METADATA, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, WorkerId
+from forebay.domain.job_validation import MAX_METADATA
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze

@@ -113,10 +113,10 @@ def test_what_a_worker_has_done_is_counted_and_timed(app: Forebay, metrics: Metr
     assert metrics.total(SENT, messaging_destination_name="mail", forebay_task="send") == 1
     assert metrics.total(SENT, messaging_operation_name="enqueue", messaging_operation_type="send") == 2
     # A job may be handed back unstarted on a busy machine, and is then claimed once more.
-    handed_back = metrics.total(SETTLED, forebay_ending="interrupted")
+    handed_back = metrics.total(SETTLED, forebay_outcome="interrupted")
     assert metrics.total(CONSUMED, messaging_system="forebay") == 3 + handed_back
-    assert metrics.total(SETTLED, forebay_task="send", forebay_ending="completed") == 1
-    assert metrics.total(SETTLED, forebay_ending="failed", forebay_state="retrying") == 1
+    assert metrics.total(SETTLED, forebay_task="send", forebay_outcome="completed") == 1
+    assert metrics.total(SETTLED, forebay_outcome="failed", forebay_state="retrying") == 1
     assert metrics.total(SETTLED, forebay_state="dead", error_type="LookupError") == 1
     assert metrics.total(RETRIED, forebay_task="send") == 1
     assert metrics.total(RETRIED, forebay_task="break") == 0
@@ -299,7 +299,7 @@ def test_attempts_that_a_sweep_has_ended_are_counted_as_lost(metrics: Metrics, c
             clock.advance(ms=60_000)
             sweeping.run(store)
 
-        assert metrics.total(SETTLED, forebay_ending="lost", error_type="Lost") == 1
+        assert metrics.total(SETTLED, forebay_outcome="lost", error_type="Lost") == 1
         assert metrics.total(RETRIED, forebay_task="send") == 1
         gone.close()
 
@@ -349,7 +349,7 @@ def test_an_app_may_be_traced_and_measured(is_traced_first: bool, metrics: Metri
             job.wait(timeout=TIMEOUT)
 
         assert "traceparent" in job.refresh().metadata
-        assert metrics.total(SETTLED, forebay_ending="completed") == 1
+        assert metrics.total(SETTLED, forebay_outcome="completed") == 1
         with pytest.raises(ConfigError, match="measured already"):
             measure(app, metrics.provider)
         with pytest.raises(ConfigError, match="traced already"):

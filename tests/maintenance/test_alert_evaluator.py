@@ -18,9 +18,9 @@ import pytest
 from forebay.domain.alert import Alert, AlertRule, AlertTransition, Severity
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MINUTE, TEN_SECONDS, MetricEvent, MetricRow, TaskStats, roll_up, start_of
-from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
 from forebay.maintenance.alert_delivery import deliver_due

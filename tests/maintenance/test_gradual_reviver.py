@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.errors import StoreUnavailable
 from forebay.maintenance.gradual_reviver import GradualReviver
 from forebay.operations.gradual_revive import start_gradual_revive, stop_gradual_revive

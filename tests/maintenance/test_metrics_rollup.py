@@ -30,7 +30,7 @@ from forebay.maintenance.metrics_rollup import COARSE_MS, OVER_MS, MetricsRollup
 from forebay.stores.contract.metrics import MetricReader
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.app.watched_store import Watched

@@ -9,12 +9,13 @@ import pytest
 
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery, Page
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import QueueClosed, QueueNotEmpty, QueueNotFound, StoreRefused
-from forebay.operations.bulk_actions import cancel_matching, drop_queue, purge, revive_matching, sweep
+from forebay.operations.bulk_actions import cancel_matching, drop_queue, purge, revive_matching
+from forebay.operations.lease_sweep import sweep
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store

@@ -14,9 +14,9 @@ from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive, GradualRevivePlan, GradualReviveState
 from forebay.domain.job import JobId
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
-from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreRefused
 from forebay.maintenance.gradual_reviver import GradualReviver
 from forebay.operations.failure_groups import failure_groups

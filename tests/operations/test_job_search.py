@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from forebay.domain.job import QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import JobQuery
 from forebay.operations import job_search
 from forebay.operations.failure_groups import failure_groups
 from forebay.operations.job_search import count_jobs, search_jobs

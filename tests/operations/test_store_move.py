@@ -14,10 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.clock import SystemClock
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.document import Document
-from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
@@ -29,7 +30,7 @@ from forebay.errors import ConfigError, IllegalTransition, QueueClosed
 from forebay.operations.gradual_revive import KIND as REVIVES
 from forebay.operations.store_move import DOCUMENT_KINDS, MoveEndpoint, StoreMover
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
-from forebay.payload.store_move_log import COPIED_KIND, KIND
+from forebay.payload.store_move_records import COPIED_KIND, KIND
 from forebay.service.api_keys import KIND as KEYS
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.values import QueueClaim

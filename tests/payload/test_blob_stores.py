@@ -12,7 +12,7 @@ import pytest
 
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.payload.blob_stores import Blobs, FolderBlobs, S3Blobs
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 STORE = "01KA5Y0000STORE00000000000"
 OTHER = "01KA5Y0000STORE00000000001"

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, NewType, 
 import msgspec
 import pytest
 
-from forebay.domain.job import MAX_PAYLOAD, NewJob
+from forebay.domain.job import NewJob
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.errors import ConfigError, CorruptPayload, InvalidJob, NewerPayload, PayloadError
 from forebay.payload.codec import (
     MIN_LIMIT,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import MAX_ENCRYPTION_OVERHEAD, MAX_QUEUE_NAME
+from forebay.domain.job_validation import MAX_ENCRYPTION_OVERHEAD, MAX_QUEUE_NAME
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownEncryptionKey
 from forebay.payload.codec import decode_call, encode_call, frame, parse_frame, unreadable_marker

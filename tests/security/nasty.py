@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from forebay.domain.job import check_text
+from forebay.domain.job_validation import check_text
 from forebay.errors import InvalidJob
 
 NASTY: Final = (

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import WebhookChannel
-from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, JobUpdate, NewJob, QueueName, WorkerId
-from forebay.domain.query import JobQuery
+from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue import QueueState
 from forebay.errors import Forbidden
 from forebay.maintenance.alert_delivery import deliver_due

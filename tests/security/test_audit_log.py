@@ -12,8 +12,8 @@ import pytest
 
 from forebay.domain.api_key import Grant
 from forebay.domain.job import DAY_MS, QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import Discarded
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.operations.gradual_revive import advance_gradual_revives, start_gradual_revive
 from forebay.service.api_keys import ApiKeyAdmin

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from forebay import Forebay, JobFailed, current_job
 from forebay.clock import SystemClock
 from forebay.domain.api_key import Grant
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import ProgressUpdate, StepResult

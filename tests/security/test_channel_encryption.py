@@ -15,8 +15,8 @@ from forebay import ConfigError, Forebay
 from forebay.domain.alert import AlertTransition
 from forebay.domain.alert_channel import MASK, MailChannel, WebhookChannel
 from forebay.domain.job import ALERT_QUEUE
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS

@@ -18,8 +18,8 @@ from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
 from forebay.domain.alert_delivery_policy import DeliveryPolicy, parse_policy
 from forebay.domain.job import ALERT_QUEUE, Job
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS

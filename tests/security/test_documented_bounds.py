@@ -11,9 +11,9 @@ import pytest
 from forebay.domain.api_key import DEFAULT_QUOTA
 from forebay.domain.login_session import MINUTE_MS, SessionLimits
 from forebay.domain.progress import MAX_STEP_BYTES
-from forebay.service import browser_sessions, client_rate_limits
+from forebay.service import browser_sessions, client_rates_and_quotas
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
-from forebay.service.grpc import health, incoming_message_limits
+from forebay.service.grpc import incoming_message_limits, keyless_call_limits
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
 from forebay.service.http.connection_limits import ConnectionLimits
@@ -57,7 +57,7 @@ def page() -> str:
         ),
         (
             "counted where one has more than # KiB | # MiB |",
-            (LARGE / 1_024, client_rate_limits.MOST_BODY_BYTES / MIB),
+            (LARGE / 1_024, client_rates_and_quotas.MOST_BODY_BYTES / MIB),
         ),
         ("| a message over gRPC | # MiB |", (GRPC["grpc.max_receive_message_length"] / MIB,)),
         (
@@ -71,7 +71,7 @@ def page() -> str:
         ),
         (
             "# of their messages arrive at a time, each within # s |",
-            (health.MAX_OPEN_ARRIVING, health.OPEN_ARRIVAL_TIMEOUT_SECONDS),
+            (keyless_call_limits.MAX_OPEN_ARRIVING, keyless_call_limits.OPEN_ARRIVAL_TIMEOUT_SECONDS),
         ),
         ("of a job together | # MiB |", (MAX_STEP_BYTES / MIB,)),
         (
@@ -83,7 +83,7 @@ def page() -> str:
         ("| calls on one connection over gRPC | # |", (GRPC["grpc.max_concurrent_streams"],)),
         (
             "gRPC without a key (health) | # at a time, # of one address",
-            (health.MAX_OPEN_CALLS, health.MAX_OPEN_CALLS_PER_ADDRESS),
+            (keyless_call_limits.MAX_OPEN_CALLS, keyless_call_limits.MAX_OPEN_CALLS_PER_ADDRESS),
         ),
         (
             "| # min without a call; after # h it is asked to end, with # min for its calls |",
@@ -93,7 +93,7 @@ def page() -> str:
                 GRPC["grpc.max_connection_age_grace_ms"] / 60 / SECOND,
             ),
         ),
-        ("An IPv6 network of # bits counts as one address", (client_rate_limits.NETWORK_BITS,)),
+        ("An IPv6 network of # bits counts as one address", (client_rates_and_quotas.NETWORK_BITS,)),
         ("address may ask for them # times a second", (OPEN_RATE.rate,)),
         (
             "| requests that wait at a time: claims, `wait`, and workers that listen for hints | # |",
@@ -101,7 +101,7 @@ def page() -> str:
         ),
         ("server-sent events and streams of gRPC | # |", (DEFAULT_QUOTA.max_streams,)),
         ("over gRPC those with a call under way | # |", (DEFAULT_QUOTA.max_connections,)),
-        ("may be of at most # kinds, by queues", (client_rate_limits.MAX_GROUPS,)),
+        ("may be of at most # kinds, by queues", (client_rates_and_quotas.MAX_GROUPS,)),
         ("An answer to a claim has about # MiB of payloads", (CLAIM_BYTES / MIB,)),
         (
             "After # lines at once there are at most # a second of each status",

@@ -11,9 +11,11 @@ import pytest
 
 from forebay import Forebay, JobFailed, Retry, current_job
 from forebay.app.consumer import arguments
-from forebay.domain.job import DAY_MS, MAX_PAYLOAD, Job, JobId, JobUpdate, NewJob
+from forebay.domain.job import DAY_MS, Job, JobId, NewJob
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
+from forebay.domain.job_update import JobUpdate
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import UnknownEncryptionKey
 from forebay.payload.blob_stores import FolderBlobs

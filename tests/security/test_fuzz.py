@@ -22,9 +22,10 @@ from forebay.cli.options import parse_duration_ms, parse_instant_ms
 from forebay.cli.redaction import redact
 from forebay.domain.cron import parse_cron
 from forebay.domain.durations_and_instants import duration_within
-from forebay.domain.job import LATEST_AT, MAX_PAYLOAD, NewJob, check_metadata
-from forebay.domain.json_depth import MAX_DEPTH
-from forebay.domain.query import page_end
+from forebay.domain.job import LATEST_AT, NewJob
+from forebay.domain.job_query import page_end
+from forebay.domain.job_validation import MAX_PAYLOAD, check_metadata
+from forebay.domain.json_values import MAX_DEPTH
 from forebay.domain.storable_text import clean_text, truncate_bytes
 from forebay.domain.time_zone import zone_of
 from forebay.domain.ulid import decode_ulid, encode_ulid

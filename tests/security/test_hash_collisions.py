@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from forebay.domain.job import MAX_PAYLOAD
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.errors import CorruptPayload, PayloadError
 from forebay.payload import typed_json
 from forebay.payload.codec import (

@@ -10,14 +10,15 @@ from urllib.parse import quote
 import pytest
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, task_scope
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
-from forebay.domain.query import JobQuery
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import plan_advance, plan_runs
 from forebay.domain.settlement import decide

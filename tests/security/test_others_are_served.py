@@ -22,7 +22,7 @@ from forebay.domain.limits import GLOBAL, Limit
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
-from forebay.service.grpc.health import MAX_OPEN_CALLS
+from forebay.service.grpc.keyless_call_limits import MAX_OPEN_CALLS
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Address, Measured, random_text, server_process

@@ -15,9 +15,9 @@ import pytest
 from forebay.domain.api_key import Grant, Quota
 from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
-from forebay.service import client_rate_limits
+from forebay.service import client_rates_and_quotas
 from forebay.service.api_keys import ApiKeyAdmin
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.resources.job_claims import group_key_of
@@ -184,7 +184,7 @@ def test_a_key_moves_so_many_bytes_a_second(spoken: Spoken, make_key: Callable[.
 def test_a_key_has_so_many_bytes_of_bodies_under_way(
     spoken: Spoken, make_key: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_rate_limits, "MOST_BODY_BYTES", 300_000)
+    monkeypatch.setattr(client_rates_and_quotas, "MOST_BODY_BYTES", 300_000)
     headers, others = make_key("bodies"), make_key("no-bodies")
     large = {"task": "t", "queue": "mail", "args": ["x" * 200_000]}
     held = spoken.server._guard._rates._bodies  # type: ignore[attr-defined]  # it asks for keys
@@ -228,7 +228,7 @@ def test_leases_that_differ_by_a_little_are_one_group() -> None:
 def test_a_client_has_so_many_groups_of_waiting_claims() -> None:
     usage = ClientRateLimiter(None, ManualClock()).usage("a")
     with ExitStack() as stack:
-        for number in range(client_rate_limits.MAX_GROUPS):
+        for number in range(client_rates_and_quotas.MAX_GROUPS):
             stack.enter_context(usage.reserve_wait(number))
         stack.enter_context(usage.reserve_wait(0))
         with pytest.raises(TooManyRequests, match="a has 100 groups of waiting claims"):
@@ -239,7 +239,7 @@ def test_a_client_has_so_many_groups_of_waiting_claims() -> None:
 
 
 def test_strangers_take_nothing_from_the_bucket_of_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_rate_limits, "MAX_CLIENTS", 5)
+    monkeypatch.setattr(client_rates_and_quotas, "MAX_CLIENTS", 5)
     one = ClientRateLimiter(Limit(scope="global", rate=1, burst=1), ManualClock())
     one.take("key")
 

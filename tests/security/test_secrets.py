@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from forebay import Forebay, JobHandle
-from forebay.domain.query import JobQuery
+from forebay.domain.job_query import JobQuery
 from forebay.errors import ForebayError
 from tests.cli.command_runner import call
 from tests.stores import postgres_support, redis_support

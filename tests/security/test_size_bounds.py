@@ -10,16 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.api_key import Grant
-from forebay.domain.job import (
-    MAX_ENCRYPTION_OVERHEAD,
-    MAX_KEY,
-    MAX_PAYLOAD,
-    Job,
-    JobId,
-    NewJob,
-    QueueName,
-    WorkerId,
-)
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_validation import MAX_ENCRYPTION_OVERHEAD, MAX_KEY, MAX_PAYLOAD
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import MAX_LEVEL, MAX_STEP_NAME, LogLine, ProgressUpdate, StepResult

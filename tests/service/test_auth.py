@@ -16,7 +16,7 @@ from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthe
 from forebay.service.api_keys import KIND, ApiKeyAdmin
 from forebay.service.auth import KEY_CACHE_SECONDS, KeyAuthenticator, OpenAccess, bearer_token
 from forebay.service.caller import Caller
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.required_roles import REQUIRED_ROLES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -25,7 +25,7 @@ from forebay.service.browser_sessions import (
     ShownSession,
     all_sessions,
 )
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.memory.engine import MemoryEngine

@@ -13,8 +13,8 @@ import pytest
 
 from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.limits import Limit
-from forebay.domain.query import JobQuery, Page
 from forebay.service.runtime.store_pool import READERS, StorePool
 from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader

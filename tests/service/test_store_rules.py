@@ -14,9 +14,11 @@ from forebay.domain.api_key import Grant
 from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive
 from forebay.domain.histogram import Histogram
-from forebay.domain.job import MAX_COST, Dependency, Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import MAX_COST, Dependency, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import (
@@ -30,7 +32,6 @@ from forebay.domain.metrics import (
 )
 from forebay.domain.outcome import Completed, Interrupted
 from forebay.domain.progress import JobProgress, Progress, ProgressUpdate
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import Schedule, ScheduleDefinition

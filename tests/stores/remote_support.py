@@ -15,7 +15,7 @@ from litestar.types import Receive, Scope, Send
 
 from forebay.clock import Clock, SystemClock
 from forebay.service.auth import OpenAccess
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.http.app import MAX_BODY
 from forebay.service.http.auth import AuthMiddleware
 from forebay.service.http.store_rpc import StoreRpc

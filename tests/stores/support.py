@@ -7,9 +7,9 @@ from itertools import count
 from typing import Any, Final
 
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import AttemptError, Completed, Failed
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.ulid import encode_ulid
 from forebay.stores.contract.reader import Reader

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import JobId, OnFailure
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.engine import Engine

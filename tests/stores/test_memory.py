@@ -9,14 +9,15 @@ from threading import Event, Thread
 import pytest
 from msgspec.structs import asdict, replace
 
-from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_history import Event as HistoryEvent
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import JobProgress, ProgressUpdate
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo

@@ -35,7 +35,6 @@ from forebay.domain.job import (
     Dependency,
     Job,
     JobId,
-    JobUpdate,
     NewJob,
     OnFailure,
     QueueName,
@@ -43,7 +42,9 @@ from forebay.domain.job import (
     WorkerId,
 )
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import LIVE, JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (
@@ -59,7 +60,6 @@ from forebay.domain.outcome import (
     Snoozed,
 )
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide

@@ -9,7 +9,8 @@ from typing import Final
 import psycopg
 import pytest
 
-from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.queue_counts import Counts
 from forebay.stores.postgres.engine import PostgresEngine

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit, key_scope

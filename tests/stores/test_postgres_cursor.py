@@ -11,7 +11,8 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed, Interrupted, Lost
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide

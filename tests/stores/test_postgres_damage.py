@@ -10,10 +10,10 @@ import pytest
 
 from forebay.domain.job import JobId
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Failed, Interrupted
 from forebay.domain.progress import LogLine, ProgressUpdate
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable, StoreUnusable

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import DAY_MS, JobId, OnFailure, QueueName
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.queue_counts import Counts
 from forebay.errors import StoreError
 from forebay.stores.contract.values import InsertResult

@@ -8,19 +8,21 @@ from time import sleep
 
 import pytest
 
-from forebay.domain.dependencies import PROPAGATION_BATCH, dependencies_of
-from forebay.domain.job import DAY_MS, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
+from forebay.domain.dependencies import PROPAGATION_BATCH
+from forebay.domain.dependency_graph import dependencies_of
+from forebay.domain.job import DAY_MS, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
 from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres import row_locks as holding
-from forebay.stores.postgres.admin import delete, update_job
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.maintenance import AGE_CAP_SCAN, rescore
+from forebay.stores.postgres.operator_actions import delete, update_job
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.manual_clock import ManualClock

@@ -9,7 +9,7 @@ import msgspec
 import psycopg
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Dependency, QueueName
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit

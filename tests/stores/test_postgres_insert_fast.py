@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueState

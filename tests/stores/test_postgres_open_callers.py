@@ -14,8 +14,9 @@ import psycopg
 import pytest
 
 from forebay.app.due_schedules import fire_due
-from forebay.domain.dependencies import dependencies_of
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob
+from forebay.domain.dependency_graph import dependencies_of
+from forebay.domain.job import Job, JobId, NewJob
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import POSTPONE_MS, plan_advance, plan_runs

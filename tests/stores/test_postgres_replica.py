@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.errors import StoreError
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.server_address import PostgresAddress

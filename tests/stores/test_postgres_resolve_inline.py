@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Discarded

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery, Page
 from forebay.operations.bulk_actions import cancel_matching
 from forebay.stores.contract.store import Store
 from forebay.stores.postgres import search as search_module

@@ -13,8 +13,8 @@ from redis._parsers.base import BaseParser
 
 from forebay.domain.enqueue_rates import FULL_AFTER_MS
 from forebay.domain.job import DEFAULT_QUEUE, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import AttemptError, Discarded
-from forebay.domain.query import JobQuery
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, SchemaNewer, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.contract.engine import Engine

@@ -24,7 +24,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 from tests.stores.support import WORKER, claim, everything, new_job
 from tests.urls import lent_url
 
@@ -36,7 +36,7 @@ import os, sys
 import uuid_utils
 from forebay.integrations.outbox.table import Outbox
 from forebay import Forebay
-from forebay.stores.job_ids import IdGenerator, new_id, new_worker_id
+from forebay.stores.id_generator import IdGenerator, new_id, new_worker_id
 from forebay.worker.worker import Worker
 
 now = uuid_utils.uuid7

@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 
 from forebay.domain.job import JobId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
-from forebay.domain.query import JobQuery
 from forebay.domain.retry_policy import DEFAULT_POLICY
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo

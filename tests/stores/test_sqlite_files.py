@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.query import JobQuery
+from forebay.domain.job_query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite import engine as module

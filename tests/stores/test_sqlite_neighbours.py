@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.domain.job import JobId, JobUpdate, QueueName
+from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_update import JobUpdate
 from forebay.errors import StoreUnusable
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore

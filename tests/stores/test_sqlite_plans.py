@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import _conditions
 from forebay.stores.sqlite.schema import load_sqlite_statements

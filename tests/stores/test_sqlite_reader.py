@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.job import Job, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreError

@@ -26,7 +26,7 @@ from forebay.worker.assignment import Assignment
 from forebay.worker.command_execution import Control
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.coordinator_watchdog import Watchdog
-from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.queue_weights_and_pauses import QueueWeights
 from forebay.worker.slots import Slots
 from forebay.worker.worker import Worker
 from tests.app.watched_engine import WatchedEngine

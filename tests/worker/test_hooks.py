@@ -60,7 +60,7 @@ def test_coroutine_hooks_run_on_the_event_loop_of_the_tasks(app: Forebay) -> Non
 def test_a_coroutine_that_blocks_the_event_loop_does_not_hold_up_the_stop(
     app: Forebay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.worker.executors.event_loop.BLOCKED_SECONDS", 0.2)
+    monkeypatch.setattr("forebay.worker.executors.event_loop_executor.BLOCKED_SECONDS", 0.2)
     blocked, go_on = Event(), Event()
 
     @app.task(name="block")

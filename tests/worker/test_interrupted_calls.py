@@ -23,13 +23,14 @@ from forebay import Forebay, current_job
 from forebay.app.consumer import Consumer
 from forebay.app.enqueue_buffer import Buffer
 from forebay.clock import SystemClock
-from forebay.compat.task_queue.functions import FunctionRegistry
+from forebay.compat.task_queue.function_registry import FunctionRegistry
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate
-from forebay.domain.job import JobId, JobUpdate
+from forebay.deferred_interrupts import uninterrupted
+from forebay.domain.job import JobId
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Cancelled, Interrupted
-from forebay.interrupts import uninterrupted
-from forebay.stores.job_ids import new_id
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.stores.id_generator import new_id
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.task_invoker import Invoker, JobInterrupted
 from tests.urls import ENGINES, lent_url

@@ -18,7 +18,7 @@ from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 from forebay.telemetry.observers import SettledAttempt
 from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER

@@ -17,8 +17,8 @@ from forebay.domain.outcome import Cancelled, Completed, Failed, Lost
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.domain.settlement import decide
 from forebay.stores.contract.store import Store
-from forebay.worker.executors.event_loop import EventLoopExecutor
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.event_loop_executor import EventLoopExecutor
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.stores.support import SWEEPER
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually

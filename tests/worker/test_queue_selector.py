@@ -17,7 +17,7 @@ from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.queue_selector import QueueSelector
-from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.queue_weights_and_pauses import QueueWeights
 from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import a_job
 

@@ -24,15 +24,15 @@ from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_history import Changes, Event
+from forebay.domain.job_query import check_limit
 from forebay.domain.operator_changes import changes_between
-from forebay.domain.query import check_limit
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate, trim_history
 from forebay.operations.alerts.notification_jobs import enqueue_notifications
 from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 T = TypeVar("T")
 MAX_RULES: Final = 100

@@ -15,13 +15,14 @@ from forebay.app.hooks import Hook, Hooks, Listener, register
 from forebay.app.job_builder import JobBuilder
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions, TaskOptions, check_names, make_template, merge_options
+from forebay.app.program_registry import Registry
 from forebay.app.queue_admin import QueueAdmin
-from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
 from forebay.domain.durations_and_instants import Duration
-from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, JobId, NewJob, QueueName
+from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob, QueueName
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.errors import ConfigError
 from forebay.payload.codec import check_limit
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
     from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.job_query import JobQuery, Page
     from forebay.domain.job_views import JobSummary
-    from forebay.domain.query import JobQuery, Page
     from forebay.domain.queue_counts import Counts
     from forebay.payload.blob_stores import Blobs
     from forebay.payload.encryption import EncryptionKeys
@@ -306,7 +307,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
     def search(self, query: JobQuery | None = None, *, limit: int = 100, after: str | None = None) -> Page:
         """Return one page of matching jobs, newest first; `page.after` is the start of the next page."""
-        from forebay.domain.query import JobQuery  # noqa: PLC0415 - as above
+        from forebay.domain.job_query import JobQuery  # noqa: PLC0415 - as above
 
         return self.client.search(query or JobQuery(), limit=limit, after=after)
 
@@ -403,9 +404,9 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         """
         from random import random  # noqa: PLC0415 - like the next three, programs that only enqueue need none
 
-        from forebay.operations.bulk_actions import sweep  # noqa: PLC0415
+        from forebay.operations.lease_sweep import sweep  # noqa: PLC0415
         from forebay.stores.contract.values import BATCH  # noqa: PLC0415
-        from forebay.stores.job_ids import new_worker_id  # noqa: PLC0415
+        from forebay.stores.id_generator import new_worker_id  # noqa: PLC0415
 
         sweeper, moved = new_worker_id(), 0
         # One batch each time this thread holds the store, so that other threads can enqueue in between.

@@ -15,11 +15,12 @@ from forebay.app.job_handle import JobHandle
 from forebay.app.job_read_batcher import ReadBatcher
 from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
+from forebay.deferred_interrupts import hold_lock, uninterrupted
 from forebay.domain.actor import check_actor
-from forebay.domain.dependencies import sort_topologically
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.dependency_graph import sort_topologically
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
+from forebay.domain.job_update import JobUpdate
 from forebay.errors import ConfigError, ForebayError, InvalidJob, StoreBusy, StoreError, StoreUnavailable
-from forebay.interrupts import hold_lock, uninterrupted
 from forebay.operations.priority_inheritance import (
     MayRaise,
     has_dependencies,
@@ -31,8 +32,8 @@ from forebay.telemetry.host_name import host_name
 if TYPE_CHECKING:
     from forebay.domain.dependencies import Edge
     from forebay.domain.job_history import Timeline
+    from forebay.domain.job_query import JobQuery, Page
     from forebay.domain.progress import JobProgress
-    from forebay.domain.query import JobQuery, Page
     from forebay.domain.queue_counts import Counts
     from forebay.domain.settlement import Settlement
     from forebay.stores.contract.engine import Engine

@@ -12,21 +12,13 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.progress import make_log_line, make_progress
+from forebay.app.progress_validation import make_log_line, make_progress
 from forebay.clock import Clock, SystemClock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.durations_and_instants import Duration, duration_within
-from forebay.domain.job import (
-    DAY_MS,
-    DEFAULT_QUEUE,
-    MIN_LEASE_MS,
-    Job,
-    JobId,
-    QueueName,
-    WorkerId,
-    check_integer,
-    check_queue_name,
-)
+from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, MIN_LEASE_MS, Job, JobId, QueueName, WorkerId
 from forebay.domain.job_states import JobState
+from forebay.domain.job_validation import check_integer, check_queue_name
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (
     AttemptError,
@@ -42,7 +34,6 @@ from forebay.domain.progress import ProgressUpdate
 from forebay.domain.retry_policy import MAX_DELAY_MS
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
-from forebay.interrupts import uninterrupted
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.operations.settlement_isolation import (
@@ -57,7 +48,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import Observers, SettledAttempt
 
 MAX_CLAIM: Final = 10_000

@@ -9,13 +9,13 @@ from functools import partial
 from typing import TypeVar
 
 from forebay.app.client import Client
+from forebay.deferred_interrupts import check_between_calls, uninterrupted
 from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.failure_group import DEFAULT_NEWEST, FailureGroups
 from forebay.domain.gradual_revive import MAX_BATCH, MIN_EVERY_MS, GradualRevive, GradualRevivePlan
 from forebay.domain.job import DAY_MS
-from forebay.domain.query import JobQuery
+from forebay.domain.job_query import JobQuery
 from forebay.domain.retry_stats import RetryStats
-from forebay.interrupts import check_between_calls, uninterrupted
 from forebay.operations.bulk_actions import purge, revive_matching
 from forebay.operations.failure_groups import failure_groups, restrict_to_dead
 from forebay.operations.gradual_revive import (

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from forebay.app.job_handle import JobHandle
+from forebay.deferred_interrupts import uninterrupted, wait_for
 from forebay.domain.durations_and_instants import Duration, duration_ms
-from forebay.domain.job import JobId, NewJob, check_integer
+from forebay.domain.job import JobId, NewJob
+from forebay.domain.job_validation import check_integer
 from forebay.errors import (
     InvalidJob,
     QueueFull,
@@ -25,9 +27,8 @@ from forebay.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from forebay.interrupts import uninterrupted, wait_for
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 if TYPE_CHECKING:
     from forebay.app.app import Forebay

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from forebay.app.durable_steps import PendingStep, decode_step, encode_step
 from forebay.app.parent_results import parent_results
-from forebay.app.progress import make_log_line, make_progress
+from forebay.app.progress_validation import make_log_line, make_progress
 from forebay.clock import SystemClock
-from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId, check_integer
+from forebay.deferred_interrupts import uninterrupted
+from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId
+from forebay.domain.job_validation import check_integer
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import (
     MAX_STEPS,
@@ -26,7 +28,6 @@ from forebay.domain.progress import (
 )
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import Cancel, ConfigError, InvalidJob, LeaseLost, NewerPayload, StoreUnavailable
-from forebay.interrupts import uninterrupted
 from forebay.payload.codec import encode_result
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypedDict, TypeVar, cast, get_
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.durations_and_instants import (
     Duration,
     Instant,
@@ -27,14 +27,12 @@ from forebay.domain.job import (
     MIN_TIMEOUT_MS,
     Dependency,
     JobId,
-    Json,
     NewJob,
     OnFailure,
     UniqueUntil,
-    check_integer,
-    check_kind,
-    check_text,
 )
+from forebay.domain.job_validation import check_integer, check_kind, check_text
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import DEFAULT_POLICY, MAX_RETRIES, PRESETS, RetryPolicy
 from forebay.errors import ConfigError, InvalidJob
 

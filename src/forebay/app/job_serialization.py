@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar, get_type_hints
 
 import msgspec
 
-from forebay.domain.job import Job, NewJob, check_metadata
+from forebay.domain.job import Job, NewJob
+from forebay.domain.job_validation import check_metadata
 from forebay.errors import InvalidJob
 
 J = TypeVar("J", Job, NewJob)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from forebay.interrupts import uninterrupted
+from forebay.deferred_interrupts import uninterrupted
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

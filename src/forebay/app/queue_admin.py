@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, Unpack, cast
 
 from forebay.app.client import Client
 from forebay.domain.durations_and_instants import Duration, duration_ms
-from forebay.domain.job import QueueName, check_queue_name
+from forebay.domain.job import QueueName
+from forebay.domain.job_validation import check_queue_name
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from forebay.app.execution_policy import ExecutionPolicy, check_timeout_order
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
 from forebay.app.signature_check import SignatureCheck
-from forebay.domain.job import DEFAULT_QUEUE, MAX_PAYLOAD, NewJob
+from forebay.domain.job import DEFAULT_QUEUE, NewJob
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.errors import ConfigError
 from forebay.payload.codec import encode_call
 from forebay.payload.coercion import Coercion

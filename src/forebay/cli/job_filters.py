@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from forebay.cli.options import Command, InstantParam, JobStateParam, QueueParam, TaskParam
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job import JobId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.query import JobQuery
 
 FILTERS: Final = {
     "queues": click.option(

@@ -16,8 +16,8 @@ from forebay.cli.settings import read_settings
 from forebay.cli.store_session import open_session
 from forebay.domain.api_key import NO_QUOTA, Quota
 from forebay.domain.durations_and_instants import instant_ms
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState, parse_state
-from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, ForebayError
 from forebay.stores.contract.reader import Reader
 

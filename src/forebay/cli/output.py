@@ -13,7 +13,7 @@ import msgspec
 
 from forebay.cli.errors import CommandDeclined
 from forebay.cli.redaction import redact_data
-from forebay.domain.query import EXACT_UP_TO
+from forebay.domain.job_query import EXACT_UP_TO
 from forebay.errors import ConfigError
 
 Row = Sequence[object]

@@ -25,7 +25,7 @@ from forebay.app.app import Forebay
 from forebay.dashboard.static_files import Receive, Scope, Send, StaticFiles, is_page
 from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
 from forebay.service.auth import KeyAuthenticator, OpenAccess
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.http.app import http_app
 from forebay.service.http.auth import refuse
 from forebay.service.http.embedded_auth import (

@@ -17,9 +17,10 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.alert_condition import Condition, parse_condition
-from forebay.domain.job import DAY_MS, check_queue_name, check_task_name, check_text
+from forebay.domain.job import DAY_MS
 from forebay.domain.job_states import JobState
-from forebay.domain.json_depth import MAX_DEPTH, is_deeper
+from forebay.domain.job_validation import check_queue_name, check_task_name, check_text
+from forebay.domain.json_values import MAX_DEPTH, is_deeper
 from forebay.domain.metrics import MINUTE, TEN_SECONDS
 from forebay.domain.time_series import METRICS
 from forebay.errors import ConfigError, InvalidJob

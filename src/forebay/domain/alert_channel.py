@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.alert import Severity
-from forebay.domain.job import check_text
+from forebay.domain.job_validation import check_text
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_URL: Final = 2_000

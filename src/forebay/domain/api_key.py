@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import check_kind, check_queue_name, check_task_name, check_text
 from forebay.domain.job_history import Changes
+from forebay.domain.job_validation import check_kind, check_queue_name, check_task_name, check_text
 from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.errors import ConfigError, InvalidJob
 

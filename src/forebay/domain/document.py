@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.job import check_kind, check_text
+from forebay.domain.job_validation import check_kind, check_text
 from forebay.errors import ConfigError, InvalidJob
 
 # Kind of documents with secrets, which are encrypted where there is a key.

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.domain.job import check_text
+from forebay.domain.job_validation import check_text
 from forebay.errors import ConfigError, InvalidJob
 
 FAIRNESS: Final = "fairness"

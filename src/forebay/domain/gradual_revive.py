@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 from forebay.domain.failure_group import check_group
 from forebay.domain.job import DAY_MS, JobId
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo
-from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError, IllegalTransition
 
 MAX_BATCH: Final = 500

@@ -1,44 +1,41 @@
-"""Request to run a task (`NewJob`), stored record of it (`Job`), and the limits on both."""
+"""Jobs: the request to run a task (`NewJob`), the stored record of it (`Job`), and their ids."""
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NewType, TypeAlias
+from typing import Final, NewType
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from forebay.domain.job_states import JobState, Status, is_final, status_of
-from forebay.domain.json_depth import MAX_DEPTH, is_deeper
+from forebay.domain.job_validation import (
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    check_integer,
+    check_limit_keys,
+    check_metadata,
+    check_queue_name,
+    check_size,
+    check_tags,
+    check_task_name,
+    check_text,
+)
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.errors import InvalidJob, PayloadError
 
 JobId = NewType("JobId", str)
 QueueName = NewType("QueueName", str)
 WorkerId = NewType("WorkerId", str)
-if TYPE_CHECKING:
-    Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-else:
-    Json = Any  # msgspec has no recursive types, and decodes any JSON
 
 DEFAULT_QUEUE: Final = QueueName("default")
 # Deliveries of alerts: a reserved queue and task.
 ALERT_QUEUE: Final = QueueName("forebay-alerts")
 ALERT_TASK: Final = "forebay.notify"
-MAX_PAYLOAD: Final = 1_048_576
-MAX_ENCRYPTION_OVERHEAD: Final = 256  # bytes that encryption adds at most; they are not counted
-MAX_METADATA: Final = 65_536
-MAX_QUEUE_NAME: Final = 50
-MAX_TASK_NAME: Final = 100
-MAX_KEY: Final = 200
-MAX_TAGS: Final = 20
 MAX_DEPENDENCIES: Final = 10_000
-MAX_LIMIT_KEYS: Final = 5
 MAX_COST: Final = 1_000_000
-MIN_PRIORITY: Final = -100
-MAX_PRIORITY: Final = 100
 MIN_TIMEOUT_MS: Final = 1
 MAX_TIMEOUT_MS: Final = 86_400_000
 DEFAULT_TIMEOUT_MS: Final = 1_800_000
@@ -46,11 +43,6 @@ MIN_LEASE_MS: Final = 1_000
 DAY_MS: Final = 86_400_000
 # Far enough for every plan, near enough that rank stays below 2**53 and dates stay printable.
 LATEST_AT: Final = 4_102_444_800_000  # 2100-01-01
-
-_QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,50}\Z")
-_ENCRYPTED: Final = re.compile(rb"fb1 [0-9a-f]{8} key=")
-# Control characters would end up in terminals and logs; half of a surrogate pair cannot be written as UTF-8.
-_BAD_TEXT: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class UniqueUntil(StrEnum):
@@ -282,57 +274,6 @@ class PastError(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
 
 
-class JobUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """Update of a waiting job; None leaves a field as it is.
-
-    `delay_ms` 0 makes a scheduled or retrying job pending now. `metadata` is merged key by key, and a value
-    of None removes its key. `queue` moves it to another queue.
-    """
-
-    priority: int | None = None
-    delay_ms: int | None = None
-    metadata: dict[str, Json] | None = None
-    queue: QueueName | None = None
-
-    def __post_init__(self) -> None:
-        if self.queue is not None:
-            check_queue_name(self.queue)
-            check_not_reserved(self.queue)
-        if self.priority is not None:
-            check_integer("priority", self.priority, MIN_PRIORITY, MAX_PRIORITY)
-        if self.delay_ms is not None:
-            check_integer("delay_ms", self.delay_ms, 0, LATEST_AT)
-        if self.metadata is not None:
-            check_metadata(self.metadata)
-
-    @property
-    def changed_fields(self) -> list[str]:
-        """Return the names of the fields to change."""
-        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
-
-    def objection_to(self, state: JobState) -> str:
-        """Return why a job in this state cannot be updated like this; empty if it can."""
-        if is_final(state):
-            return f"it is already {state}"
-        if state is JobState.RUNNING and any(name != "metadata" for name in self.changed_fields):
-            return "it is running"
-        if state is JobState.BLOCKED and self.delay_ms is not None:
-            return "it is blocked"
-        if state is JobState.PENDING and self.delay_ms:
-            return "a pending job cannot become scheduled"
-        return ""
-
-    def merge_metadata(self, metadata: dict[str, Json]) -> dict[str, Json]:
-        """Return metadata with these changes: None removes its key. Raises InvalidJob if it grows too
-        large."""
-        changes = self.metadata or {}
-        merged = {
-            key: value for key, value in {**metadata, **changes}.items() if changes.get(key, "") is not None
-        }
-        check_metadata(merged)
-        return merged
-
-
 @lru_cache(maxsize=4_096)
 def check_names(queue: str, task: str) -> None:
     """Raise InvalidJob unless a job of this task can be in this queue."""
@@ -346,60 +287,6 @@ def check_not_reserved(queue: str) -> None:
     """Raise InvalidJob for the queue that is reserved for deliveries of alerts."""
     if queue == ALERT_QUEUE:
         raise InvalidJob(f"the queue {queue} is for deliveries of alerts; choose another name", field="queue")
-
-
-@lru_cache(maxsize=1024)
-def check_queue_name(name: str) -> None:
-    """Raise InvalidJob unless this can name a queue."""
-    if type(name) is not str or not _QUEUE_NAME.match(name):
-        raise InvalidJob(
-            f"{name!r:.60} cannot name a queue: use 1 to {MAX_QUEUE_NAME} letters, digits, "
-            "underscores, hyphens or dots",
-            field="queue",
-        )
-
-
-@lru_cache(maxsize=1024)
-def check_task_name(name: str) -> None:
-    """Raise InvalidJob unless this can name a task."""
-    check_text("task", name, max_length=MAX_TASK_NAME)
-
-
-def check_size(field: str, data: bytes, role: str = "payload") -> None:
-    """Raise PayloadError unless a job can keep these bytes; encrypted ones may be somewhat longer."""
-    size = len(data)
-    if size > MAX_PAYLOAD and (size > MAX_PAYLOAD + MAX_ENCRYPTION_OVERHEAD or not _ENCRYPTED.match(data)):
-        raise PayloadError(
-            f"the {role} has {size:,} bytes, the limit is {MAX_PAYLOAD:,}; "
-            "keep the data elsewhere and pass a reference",
-            field=field,
-        )
-
-
-def check_text(field: str, value: str, max_length: int = MAX_KEY) -> None:
-    """Raise InvalidJob unless this is a short line of plain text."""
-    if type(value) is not str or not 1 <= len(value) <= max_length:
-        raise InvalidJob(
-            f"{field} must be a text of 1 to {max_length} characters, not {value!r:.60}", field=field
-        )
-    if _BAD_TEXT.search(value):
-        raise InvalidJob(f"{field} must not contain control characters: {value!r:.60}", field=field)
-
-
-def check_integer(field: str, value: int, minimum: int, maximum: int) -> None:
-    """Raise InvalidJob unless this is a whole number in the range."""
-    if type(value) is not int or not minimum <= value <= maximum:
-        raise InvalidJob(
-            f"{field} must be a whole number from {minimum} to {maximum}, not {value!r:.60}", field=field
-        )
-
-
-def check_tags(tags: tuple[str, ...]) -> None:
-    """Raise InvalidJob unless these can be a job's tags."""
-    if len(tags) > MAX_TAGS:
-        raise InvalidJob(f"a job has at most {MAX_TAGS} tags, not {len(tags)}", field="tags")
-    for tag in tags:
-        check_text("tags", tag, max_length=MAX_QUEUE_NAME)
 
 
 def check_dependencies(dependencies: tuple[Dependency, ...]) -> None:
@@ -418,49 +305,3 @@ def check_dependencies(dependencies: tuple[Dependency, ...]) -> None:
         if dependency.parent in seen:
             raise InvalidJob(f"a job depends on {dependency.parent} twice", field="depends_on")
         seen.add(dependency.parent)
-
-
-def check_kind(kind: str, field: str = "limit_keys") -> None:
-    """Raise InvalidJob unless this can be the kind of a key: the same letters as in queue names."""
-    if type(kind) is not str or not _QUEUE_NAME.match(kind):
-        raise InvalidJob(f"{field} cannot have a key of kind {kind!r:.60}", field=field)
-
-
-def check_limit_keys(keys: dict[str, str]) -> None:
-    """Raise InvalidJob unless these can be a job's keys under limits."""
-    if type(keys) is not dict or len(keys) > MAX_LIMIT_KEYS:
-        raise InvalidJob(f"limit_keys must be a dict of at most {MAX_LIMIT_KEYS}", field="limit_keys")
-    for kind, value in keys.items():
-        check_kind(kind)
-        check_text("limit_keys", value)
-
-
-def check_metadata(metadata: dict[str, Json]) -> None:
-    """Raise InvalidJob unless this can be encoded as a JSON object of a sensible size, and decoded again."""
-    if type(metadata) is not dict:
-        raise InvalidJob(f"metadata must be a dict, not {type(metadata).__name__}", field="metadata")
-    try:
-        text = msgspec.json.encode(metadata)
-        if is_deeper(text):
-            raise _too_deep_error()
-        # JSON does not preserve everything: NaN would be null, bytes a text, a number as key a text.
-        is_plain = msgspec.json.decode(text) == metadata
-    except RecursionError as exc:
-        raise _too_deep_error() from exc
-    except (TypeError, ValueError) as exc:
-        raise InvalidJob(f"metadata cannot be written as JSON: {exc}", field="metadata") from exc
-    if not is_plain:
-        raise InvalidJob(
-            "metadata must be plain JSON: dict, list, str, int, float, bool, None", field="metadata"
-        )
-    size = len(text)
-    if size > MAX_METADATA:
-        raise InvalidJob(
-            f"metadata has {size:,} bytes as JSON, the limit is {MAX_METADATA:,}", field="metadata"
-        )
-
-
-def _too_deep_error() -> InvalidJob:
-    return InvalidJob(
-        f"metadata is nested deeper than {MAX_DEPTH} levels, or contains itself", field="metadata"
-    )

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.domain.job import DAY_MS, QueueName, check_kind, check_queue_name, check_task_name
+from forebay.domain.job import DAY_MS, QueueName
+from forebay.domain.job_validation import check_kind, check_queue_name, check_task_name
 from forebay.errors import ConfigError, InvalidJob
 
 GLOBAL: Final = "global"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from forebay.domain.job import MIN_PRIORITY
+from forebay.domain.job_validation import MIN_PRIORITY
 
 # Lowest priority of each band, from the top.
 BANDS: Final[Mapping[str, int]] = {

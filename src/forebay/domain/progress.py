@@ -8,7 +8,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.job import MAX_ENCRYPTION_OVERHEAD, QueueName
+from forebay.domain.job import QueueName
+from forebay.domain.job_validation import MAX_ENCRYPTION_OVERHEAD
 from forebay.domain.lease import Lease
 from forebay.domain.storable_text import clean_text
 from forebay.errors import InvalidJob, PayloadError

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.fairness import check_weights
-from forebay.domain.job import DAY_MS, MAX_PRIORITY, MIN_LEASE_MS, MIN_PRIORITY, QueueName
+from forebay.domain.job import DAY_MS, MIN_LEASE_MS, QueueName
+from forebay.domain.job_validation import MAX_PRIORITY, MIN_PRIORITY
 from forebay.domain.rank import STRICT_AGING_MS, Scoring
 from forebay.errors import ConfigError, InvalidJob
 

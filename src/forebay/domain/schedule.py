@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forebay.domain.cron import parse_cron
-from forebay.domain.job import DAY_MS, LATEST_AT, JobId, NewJob, UniqueUntil, check_integer, check_text
+from forebay.domain.job import DAY_MS, LATEST_AT, JobId, NewJob, UniqueUntil
+from forebay.domain.job_validation import check_integer, check_text
 from forebay.domain.time_zone import zone_of
 from forebay.errors import ConfigError
 

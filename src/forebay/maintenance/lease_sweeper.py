@@ -14,7 +14,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreUnavailable
-from forebay.maintenance.store_clock import StoreClock
+from forebay.maintenance.store_clock_steps import StoreClock
 from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
 from forebay.stores.contract.clock_readings import LATE_MS
 from forebay.stores.contract.store import Store

@@ -25,7 +25,7 @@ from forebay.domain.metrics import (
 from forebay.errors import StoreError
 from forebay.stores.contract.metrics import MAX_ROWS
 from forebay.stores.contract.store import Store
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 
 # How late a worker's row may come and still be rolled up, and after how long no worker writes one any more.
 LATE_MS: Final = 2 * MINUTE

@@ -11,7 +11,7 @@ import msgspec
 from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, find_flaw
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_history import AUDIT_RETENTION_MS
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.stores.contract.reader import Reader
 
 # The anchor was old when it was written; the clock may have been set back by this much since.

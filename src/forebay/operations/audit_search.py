@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from forebay.domain.job_history import ACTIONS, Event, EventKind
-from forebay.domain.query import MAX_PAGE, check_limit
+from forebay.domain.job_query import MAX_PAGE, check_limit
 from forebay.stores.contract.reader import Reader
 
 # Bound on the entries that are scanned for one page, matching or not.

@@ -13,22 +13,18 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from forebay.domain.failure_group import check_group
-from forebay.domain.job import JobId, QueueName, WorkerId
+from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.outcome import Lost
-from forebay.domain.query import MAX_PAGE, JobQuery
-from forebay.domain.settlement import Settlement, decide
 from forebay.operations.failure_groups import filter_by_group
-from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import REVIVE_NOW, ReviveOptions
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH, ActionResult
+from forebay.stores.contract.values import ActionResult
 
 Progress: TypeAlias = Callable[[int], None]
 OnResults: TypeAlias = Callable[[Sequence[ActionResult]], None]
 
-_LEASE_ENDED = "the lease ended without a word from the worker, or the worker died"
 _DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 _REVIVABLE = frozenset({JobState.DEAD, JobState.CANCELLED})
 
@@ -127,32 +123,6 @@ def drop_queue(
     while 0 < left < before:
         before, left = left, store.drop_queue(name, force=force, actor=actor)
         progress(left)
-
-
-def sweep(
-    store: Store,
-    sweeper: WorkerId,
-    roll: Callable[[], float],
-    limit: int = BATCH,
-    *,
-    only_dead: bool = False,
-) -> int:
-    """Settle up to `limit` attempts whose lease has ended, or whose worker died, as lost; return how many.
-    With `only_dead` only attempts of workers that are known to be dead.
-
-    The maintenance task of the same name pauses after an outage or a step of the store's clock. Workers can
-    then renew their leases first. This function is for an operator's decision, and does not pause.
-    """
-    swept = {job.id: job for job in store.sweep(sweeper, limit, only_dead=only_dead)}
-    if not swept:
-        return 0
-
-    def fallback(settlement: Settlement, error: Exception) -> Settlement:
-        return failed_settlement(swept[settlement.job_id], settlement, error, roll())
-
-    settlements = [decide(job, Lost(_LEASE_ENDED), roll()) for job in swept.values()]
-    answer = settle_and_claim_isolating(store, sweeper, settlements, fallback=fallback)
-    return len(answer.settled) + len(answer.repeated)
 
 
 def _apply_in_batches(

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from forebay.domain.failure_fingerprint import may_belong_to
 from forebay.domain.failure_group import DEFAULT_NEWEST, MAX_NEWEST, FailureGrouper, FailureGroups, group_of
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo, JobSummary
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader
 

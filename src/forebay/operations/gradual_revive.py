@@ -33,15 +33,15 @@ from forebay.domain.gradual_revive import (
 )
 from forebay.domain.job import JobId
 from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreUnavailable
 from forebay.operations.failure_groups import STATES_BATCH, filter_by_group, load_states, restrict_to_dead
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ENDED_SINCE
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 KIND: Final = "gradual_revive"
 MAX_FINISHED_REVIVES: Final = 50  # the list is read every few seconds

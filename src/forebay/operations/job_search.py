@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.domain.failure_group import MAX_NEWEST
+from forebay.domain.job_query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobSummary
-from forebay.domain.query import EXACT_UP_TO, MAX_PAGE, JobQuery, Page
 from forebay.operations.failure_groups import MAX_SEARCHES, filter_by_group, restrict_to_dead
 from forebay.stores.contract.reader import Reader
 

@@ -9,11 +9,11 @@ from threading import Lock
 from typing import Final
 
 from forebay.clock import Clock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.metrics import TEN_SECONDS, MetricRow
 from forebay.domain.settlement import OutcomeKind, Settlement
 from forebay.errors import StoreError
-from forebay.interrupts import uninterrupted
 from forebay.stores.contract.store import Store
 from forebay.telemetry.metrics_collector import LATE_MS, MetricsCollector
 from forebay.telemetry.observers import SettledAttempt

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from forebay.domain.dependencies import EdgeState, inherit_priorities
-from forebay.domain.job import JobId, JobUpdate, NewJob, QueueName
+from forebay.domain.dependencies import EdgeState
+from forebay.domain.dependency_graph import inherit_priorities
+from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.job_states import WAITING
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue import Queue
 from forebay.errors import InvalidJob
 

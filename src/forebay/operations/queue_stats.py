@@ -29,7 +29,7 @@ from forebay.domain.time_series import SeriesSpan, SeriesSteps, metric_values, s
 from forebay.domain.worker import HeartbeatStatus
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 
 DEFAULT_WINDOW_MS: Final = 5 * MINUTE
 MAX_WINDOW_MS: Final = 90 * DAY_MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from forebay.domain.failure_group import DEFAULT_NEWEST
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.retry_stats import RetryStats, retry_stats_of
 from forebay.operations.failure_groups import check_newest
 from forebay.operations.job_search import search_jobs

@@ -30,21 +30,21 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.store_move import JobExport, MoveComparison, MoveResult
 from forebay.domain.worker import HeartbeatStatus, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.operations.alerts.records import ALERTS, BOARDS, CHANNELS, RULES
-from forebay.operations.bulk_actions import sweep
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVES
+from forebay.operations.lease_sweep import sweep
 from forebay.operations.store_move_comparison import ComparisonBuilder, check_agreement
 from forebay.operations.store_move_sentinels import SentinelJobs
 from forebay.payload.blob_stores import Blobs
 from forebay.payload.store_identity import BLOB_PREFIX_KIND, copy_identity
-from forebay.payload.store_move_log import (
+from forebay.payload.store_move_records import (
     CopiedIds,
     MoveMarker,
     announce_move,
@@ -57,7 +57,7 @@ from forebay.payload.store_move_log import (
 )
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 # Documents by kind; the marker of a move itself stays in its store.
 DOCUMENT_KINDS: Final = (

@@ -9,7 +9,7 @@ from forebay.domain.store_move import MoveComparison, fingerprint
 from forebay.errors import IllegalTransition
 from forebay.operations.store_move_blob_check import BlobCheck
 from forebay.payload.blob_stores import Blobs
-from forebay.payload.store_move_log import CopiedIds
+from forebay.payload.store_move_records import CopiedIds
 
 _CHECKSUM: Final = 1 << 64
 

@@ -30,10 +30,10 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState
 from forebay.domain.store_move import JobExport
 from forebay.payload.codec import encode_call
-from forebay.payload.store_move_log import CopiedIds
+from forebay.payload.store_move_records import CopiedIds
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 KIND: Final = "moving"
 TASK: Final = "forebay.move"

@@ -17,8 +17,8 @@ from zlib import crc32
 
 import msgspec
 
-from forebay.domain.job import MAX_PAYLOAD
-from forebay.domain.json_depth import MAX_DEPTH, is_deeper
+from forebay.domain.job_validation import MAX_PAYLOAD
+from forebay.domain.json_values import MAX_DEPTH, is_deeper
 from forebay.errors import (
     BlobGone,
     ConfigError,

@@ -22,7 +22,7 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
-from forebay.payload.blob_collection import BlobCollector
+from forebay.payload.blob_garbage_collection import BlobCollector
 from forebay.payload.blob_stores import Blobs, FolderBlobs
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.pipeline import MAX_INLINE, PayloadPipeline, blob_of

@@ -23,7 +23,7 @@ from forebay.payload.codec import check_new_payload, check_queue, frame, parse_f
 from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 MAX_INLINE: Final = 262_144
 BLOB_CACHE_SIZE: Final = 16  # in memory: a waiting client reads its job four times a second

@@ -9,7 +9,7 @@ from forebay.errors import Forbidden, StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 BLOB_PREFIX_KIND: Final = "blob_prefix"  # the kind of the document
 _NAME: Final = "store"

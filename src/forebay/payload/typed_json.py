@@ -24,7 +24,7 @@ from uuid import UUID
 
 import msgspec
 
-from forebay.domain.json_depth import MAX_DEPTH
+from forebay.domain.json_values import MAX_DEPTH
 from forebay.payload.unstorable_types import refusal_reason
 
 # The range that Go and Rust can read as a number; larger numbers are written as text.

@@ -29,7 +29,7 @@ from forebay.errors import StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import StoredKey, all_keys, digest_of, parse_token, save_key
 from forebay.service.browser_sessions import SessionCache, ShownSession
 from forebay.service.caller import Caller
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 

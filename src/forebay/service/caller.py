@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from forebay.domain.api_key import ApiKey
 from forebay.domain.job import ALERT_QUEUE
 from forebay.errors import Forbidden, JobNotFound
-from forebay.service.client_rate_limits import ClientUsage
+from forebay.service.client_rates_and_quotas import ClientUsage
 from forebay.service.required_roles import ADMINS, CONSUMERS, REQUIRED_ROLES, VIEWERS
 
 

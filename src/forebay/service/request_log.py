@@ -15,7 +15,7 @@ from forebay.clock import Clock
 from forebay.domain.limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service.api_keys import parse_token
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 
 # Per status, so that a client that is refused ten thousand times a second does not fill the disk.
 LINES: Final = Limit(scope="global", rate=5, burst=50)

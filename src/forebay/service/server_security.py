@@ -15,7 +15,7 @@ from forebay.domain.login_session import SessionLimits
 from forebay.domain.openid_roles import OpenIdSettings
 from forebay.errors import ConfigError
 from forebay.service.auth import OPEN_RATE, Authenticator, KeyAuthenticator, OpenAccess
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.connection_budgets import Budget
 from forebay.service.loopback import is_loopback
 from forebay.service.resources.logins import LoginSettings

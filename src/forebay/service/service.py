@@ -37,7 +37,7 @@ from forebay.service.runtime.store_pool import StorePool
 from forebay.service.runtime.store_readiness import StoreCheck
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.stores.contract.engine import Engine
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from forebay.interrupts import uninterrupted
+from forebay.deferred_interrupts import uninterrupted
 
 
 def defer_interrupts_in_logging() -> None:

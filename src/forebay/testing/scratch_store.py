@@ -9,9 +9,9 @@ import msgspec
 
 from forebay.app.schedules import all_schedules
 from forebay.domain.job import QueueName
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 from forebay.errors import ConfigError

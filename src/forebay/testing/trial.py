@@ -21,13 +21,13 @@ from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.queue import QueueState
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.operations.bulk_actions import sweep
+from forebay.operations.lease_sweep import sweep
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine
-from forebay.stores.job_ids import new_worker_id
-from forebay.testing.assertions import describe_jobs, find_matching, load_jobs, task_name
+from forebay.stores.id_generator import new_worker_id
 from forebay.testing.effects import Crash, Effects
+from forebay.testing.enqueued_jobs import describe_jobs, find_matching, load_jobs, task_name
 from forebay.testing.fault_injection import FaultyStore, Killed, PlannedFaults, inject_faults
 from forebay.testing.manual_clock import ManualClock
 from forebay.testing.scratch_store import ScratchStore

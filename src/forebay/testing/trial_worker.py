@@ -26,7 +26,7 @@ from forebay.errors import JobSignal, StoreUnavailable
 from forebay.payload.codec import VERSION
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 from forebay.testing.fault_injection import Killed
 from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator

@@ -38,7 +38,7 @@ from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.process_recycler import MAX_ABANDONED
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.queue_selector import QueueSelector
-from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights
+from forebay.worker.queue_weights_and_pauses import QueueWeightRefresher, QueueWeights
 from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import attempt_error
 

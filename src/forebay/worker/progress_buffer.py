@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import JobContext
 from forebay.clock import Clock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.lease import Lease
 from forebay.domain.progress import MAX_LINES, LogLine, Progress, ProgressUpdate, StepResult
-from forebay.interrupts import uninterrupted
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.values import LeaseRefusal
 from forebay.worker.assignment import Assignment

@@ -11,7 +11,7 @@ from forebay.stores.contract.values import QueueClaim
 from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PREFETCH_SECONDS, PrefetchPolicy
-from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.queue_weights_and_pauses import QueueWeights
 from forebay.worker.slots import Slots
 
 

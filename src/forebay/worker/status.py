@@ -14,7 +14,7 @@ from forebay.worker.coordinator_watchdog import Watchdog
 from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.process_recycler import ThreadHealth
 from forebay.worker.process_usage import CpuLoad, resident_memory
-from forebay.worker.queue_weights import QueueWeights
+from forebay.worker.queue_weights_and_pauses import QueueWeights
 from forebay.worker.slots import Slots
 
 

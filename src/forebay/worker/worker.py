@@ -13,9 +13,10 @@ from math import inf
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from forebay.app.registry import Registry
+from forebay.app.program_registry import Registry
 from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import (
@@ -26,12 +27,11 @@ from forebay.domain.worker import (
     WorkerState,
 )
 from forebay.errors import ConfigError, StoreError
-from forebay.interrupts import uninterrupted
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks
 from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 from forebay.telemetry.store_call_durations import log_durations
 from forebay.worker.command_execution import Control
@@ -46,7 +46,7 @@ from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.process_recycler import MAX_ABANDONED, ProcessLimits, Recycler, ThreadHealth
 from forebay.worker.process_usage import resident_memory
 from forebay.worker.progress_buffer import ProgressBuffer
-from forebay.worker.queue_weights import QueueWeightRefresher, QueueWeights, parse_queue_weights
+from forebay.worker.queue_weights_and_pauses import QueueWeightRefresher, QueueWeights, parse_queue_weights
 from forebay.worker.signal_pause import SignalPause
 from forebay.worker.slots import Slots
 from forebay.worker.status import StatusReporter, WorkerStatus

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.operations.gradual_revive import advance_gradual_revives, stop_gradual_revive
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

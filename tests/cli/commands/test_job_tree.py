@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import JobId, OnFailure
 from forebay.stores.contract.store import Store
 from tests.cli.command_runner import answer, call, put, refusal

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from forebay.cli.commands.run_worker import child_arguments, worker
-from forebay.cli.worker_process import parse_weights
+from forebay.cli.worker_runner import parse_weights
 from forebay.errors import ConfigError
 
 OPTIONS = [

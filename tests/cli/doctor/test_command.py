@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay.cli.doctor.checks import check_lanes
+from forebay.cli.doctor.store_content_checks import check_lanes
 from forebay.clock import SystemClock
 from forebay.domain.job import DEFAULT_QUEUE, QueueName, WorkerId
 from forebay.domain.job_states import JobState

@@ -13,8 +13,8 @@ from forebay import ConfigError, Forebay, InvalidJob, StoreError
 from forebay.app.consumer import Consumer
 from forebay.compat.work_queue.queue import ASIDE_SECONDS, WorkQueue
 from forebay.compat.work_queue.task import TASK, RowStatus, TaskState, WorkTask
+from forebay.domain.job_query import MAX_PAGE
 from forebay.domain.job_states import JobState
-from forebay.domain.query import MAX_PAGE
 from forebay.errors import StoreUnusable
 from forebay.testing.manual_clock import ManualClock
 

@@ -26,7 +26,7 @@ from sqlalchemy.pool import QueuePool
 
 from forebay import Forebay
 from forebay.domain.job import Dependency
-from forebay.domain.query import JobQuery
+from forebay.domain.job_query import JobQuery
 from forebay.errors import (
     ConfigError,
     Forbidden,
@@ -52,7 +52,7 @@ import os, signal, sys
 from sqlalchemy import create_engine, event
 from forebay import Forebay
 from forebay.integrations.outbox.table import Outbox
-from forebay.integrations.outbox.batch import relay_batch
+from forebay.integrations.outbox.relay_batch import relay_batch
 
 engine = create_engine(sys.argv[1])
 

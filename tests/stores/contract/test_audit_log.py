@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from forebay.domain.audit_hash_chain import START, ChainLine, find_flaw
-from forebay.domain.job import DAY_MS, JobId, JobUpdate
+from forebay.domain.job import DAY_MS, JobId
 from forebay.domain.job_history import ACTIONS, AUDIT_RETENTION_MS, Event, EventKind
+from forebay.domain.job_update import JobUpdate
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import JobUpdate, NewJob
+from forebay.domain.job import NewJob
 from forebay.domain.job_history import Changes, EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Snoozed

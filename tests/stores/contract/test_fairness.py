@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFailure, QueueName
+from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Interrupted
 from forebay.domain.queue import QueueState

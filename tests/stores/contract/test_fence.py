@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from forebay.domain.job import JobUpdate
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.limits import GLOBAL, Limit

@@ -8,9 +8,9 @@ import pytest
 
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob, InvalidJob, StoreRefused

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.dependencies import dependencies_of
+from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job_states import JobState
 from forebay.domain.limits import Limit, key_scope

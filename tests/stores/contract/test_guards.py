@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import Job, JobId, JobUpdate, QueueName
+from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed, Failed, Interrupted, Lost, Outcome
 from forebay.domain.worker import WorkerInfo, WorkerState

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import asdict
 
-from forebay.domain.job import MAX_PAYLOAD, JobId, NewJob, QueueName, UniqueUntil
+from forebay.domain.job import JobId, NewJob, QueueName, UniqueUntil
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
+from forebay.domain.job_validation import MAX_PAYLOAD
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import Curve, RetryPolicy

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import Job, JobId, JobUpdate, WorkerId
+from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program, payload_lane, task_lane
 from forebay.domain.outcome import Completed, Failed, Parked
 from forebay.domain.queue import QueueState

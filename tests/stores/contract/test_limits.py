@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forebay.domain.job import Job, JobId, JobUpdate, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Failed, Lost
 from forebay.domain.queue import QueueState

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from forebay.domain.job import JobId, JobUpdate, WorkerId
+from forebay.domain.job import JobId, WorkerId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.stores.contract.engine import Engine, Wakeups
 from forebay.stores.contract.reader import Reader

@@ -18,7 +18,7 @@ from forebay.domain.metrics import (
 from forebay.domain.queue_counts import Counts
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import T0
 from tests.stores.support import WORKER, claim, complete, new_job

@@ -6,10 +6,10 @@ import pytest
 
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import ArchiveEntry
 from forebay.domain.outcome import Completed, Failed
-from forebay.domain.query import JobQuery
 from forebay.domain.queue_counts import Counts
 from forebay.domain.worker import WorkerInfo
 from forebay.stores.contract.reader import Reader

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.job import JobUpdate
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
 from forebay.stores.contract.reader import Reader

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import Job, JobUpdate
+from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import task_lane
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked, Snoozed
 from forebay.stores.contract.engine import Engine

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from forebay.domain.job import JobId
 from forebay.domain.job_history import EventKind
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import (
     CatchUp,

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from forebay.domain.job import JobId, QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded
-from forebay.domain.query import JobQuery
 from forebay.errors import ConfigError
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

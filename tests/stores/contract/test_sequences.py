@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from forebay.domain.job import Dependency, Job, JobId, OnFailure
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome, Snoozed
-from forebay.domain.query import JobQuery
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
 from forebay.stores.contract.engine import Engine

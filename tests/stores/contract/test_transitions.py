@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from forebay.domain.job import Job, JobUpdate
+from forebay.domain.job import Job
 from forebay.domain.job_states import TRANSITIONS, JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import (
     Cancelled,

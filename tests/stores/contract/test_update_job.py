@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.job import JobUpdate
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
 from forebay.stores.contract.reader import Reader

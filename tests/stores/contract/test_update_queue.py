@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from forebay.domain.fairness import FAIRNESS
-from forebay.domain.job import Dependency, JobId, JobUpdate, UniqueUntil
+from forebay.domain.job import Dependency, JobId, UniqueUntil
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.queue import QueueState

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, EdgeState
-from forebay.domain.job import Dependency, Job, JobId, JobUpdate, NewJob, OnFailure
+from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob, QueueFull, StoreRefused

@@ -17,8 +17,8 @@ from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome
 from forebay.worker.assignment import Assignment
-from forebay.worker.executors.event_loop import EventLoopExecutor
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.event_loop_executor import EventLoopExecutor
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays, waiting_in_c
 

@@ -42,7 +42,7 @@ from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.worker.assignment import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.interrupter import Interrupter
 from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
@@ -256,7 +256,7 @@ PROFILED = """
 import sys, time
 from forebay import Forebay
 from forebay.clock import SystemClock
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.task_invoker import Invoker, JobTimeout
 from tests.worker.support import an_assignment

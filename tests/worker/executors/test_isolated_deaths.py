@@ -271,7 +271,7 @@ def test_no_process_is_left_when_a_thread_of_the_executor_dies(monkeypatch: pyte
     with Forebay("memory://") as app, isolating(app, isolated=1) as isolated:
         pid = isolated.result("pid")
         monkeypatch.setattr(
-            "forebay.worker.executors.isolated.IsolatedExecutor._replace_worn", lambda *_: sys.exit()
+            "forebay.worker.executors.isolated_executor.IsolatedExecutor._replace_worn", lambda *_: sys.exit()
         )
 
         isolated.result("add", 1, 2)

@@ -13,7 +13,7 @@ from forebay.clock import SystemClock
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
 from forebay.worker.assignment import Assignment, ExecutorKind
-from forebay.worker.executors.isolated import IsolatedExecutor
+from forebay.worker.executors.isolated_executor import IsolatedExecutor
 from forebay.worker.executors.program_origin import origin_of_this_program
 from forebay.worker.task_invoker import Invoker, JobInterrupted, WorkerStopping
 from tests.worker.executors import isolated_tasks
@@ -266,7 +266,7 @@ def test_a_fault_of_our_own_costs_one_attempt_and_no_slot(
     alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("forebay.worker.executors.isolated.ProcessAttempt", None)
+        broken.setattr("forebay.worker.executors.isolated_executor.ProcessAttempt", None)
         failed = alone.given("add", 1, 2)
         outcome = alone.inbox.of(failed)
     assert isinstance(outcome, Failed)

@@ -20,7 +20,7 @@ from forebay.cli.output import Output, format_instant, json_line, print_table, s
 from forebay.cli.redaction import redact_data
 from forebay.cli.store_session import StoreSession
 from forebay.domain.job_history import ACTIONS, Changes, Event, EventKind
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.errors import ConfigError
 from forebay.operations.audit_check import AuditCheck, check_audit
 from forebay.operations.audit_search import AuditQuery, audit_entries, audit_page

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from forebay.cli.bulk_actions import JobAction, JobSelection, run_action
 from forebay.cli.commands.jobs import (
     AFTER,
     ALL,
@@ -24,6 +23,7 @@ from forebay.cli.commands.jobs import (
     revive_action,
     with_revive_options,
 )
+from forebay.cli.job_actions import JobAction, JobSelection, run_action
 from forebay.cli.job_filters import Filter, with_filter
 from forebay.cli.json_format import failure_group_json
 from forebay.cli.options import limit_option, with_store, yes_option

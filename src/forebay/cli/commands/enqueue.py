@@ -12,12 +12,12 @@ import msgspec
 from forebay.app.app import Forebay
 from forebay.app.job_options import CallOptions, make_template
 from forebay.cli.app_loader import load_app
-from forebay.cli.argument_types import check_texts
 from forebay.cli.job_filters import parse_pairs
 from forebay.cli.options import Command, DurationParam, QueueParam, TaskParam, parse_instant_ms, with_store
 from forebay.cli.output import Output
 from forebay.cli.store_session import StoreSession
 from forebay.cli.suggestions import suggest
+from forebay.cli.task_argument_check import check_texts
 from forebay.clock import SystemClock
 from forebay.domain.job import NewJob
 from forebay.domain.retry_policy import PRESETS

@@ -15,7 +15,7 @@ from forebay.cli.app_loader import load_app
 from forebay.cli.output import Output, format_job_count, print_table, progress_bar, text
 from forebay.cli.settings import read_settings
 from forebay.cli.store_session import open_session
-from forebay.domain.job import check_queue_name, check_task_name
+from forebay.domain.job_validation import check_queue_name, check_task_name
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.stores.url_redaction import redact_url
 

@@ -14,7 +14,7 @@ from forebay.cli.output import Output, print_table, text
 from forebay.cli.store_session import StoreSession
 from forebay.domain.dependencies import Edge
 from forebay.domain.job import Job, JobId
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.errors import JobNotFound
 from forebay.stores.contract.reader import Reader
 

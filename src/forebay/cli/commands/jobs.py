@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from forebay.app.job_handle import JobHandle
-from forebay.cli.bulk_actions import ActionCounts, JobAction, JobSelection, run_action
 from forebay.cli.commands.job_tree import edges_json, load_edges, print_edges, tree
 from forebay.cli.errors import ExitStatus
+from forebay.cli.job_actions import ActionCounts, JobAction, JobSelection, run_action
 from forebay.cli.job_filters import Filter, with_filter
 from forebay.cli.json_format import (
     decode_arguments,
@@ -34,12 +34,14 @@ from forebay.cli.output import (
     text,
 )
 from forebay.cli.store_session import StoreSession
-from forebay.domain.job import Job, JobId, JobUpdate, QueueName, check_queue_name
+from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import LIVE, JobState
+from forebay.domain.job_update import JobUpdate
+from forebay.domain.job_validation import check_queue_name
 from forebay.domain.job_views import JobSummary
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import JobQuery, Page
 from forebay.errors import JobNotFound
 from forebay.operations.bulk_actions import cancel_matching, purge, revive_matching
 from forebay.operations.job_search import search_jobs

@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 import msgspec
 
-from forebay.cli.bulk_actions import run_on_matching
 from forebay.cli.commands.jobs import DELETABLE, delete_action
 from forebay.cli.commands.limits import format_limit, limit_json
+from forebay.cli.job_actions import run_on_matching
 from forebay.cli.job_filters import Filter, collect_distinct, parse_pair, with_filter
 from forebay.cli.json_format import counts_json, decode_arguments, estimate_drain_ms, queue_json, summary_json
 from forebay.cli.options import (
@@ -34,8 +34,9 @@ from forebay.cli.output import (
     progress_bar,
 )
 from forebay.cli.store_session import StoreSession
-from forebay.domain.job import Job, QueueName, check_queue_name
+from forebay.domain.job import Job, QueueName
 from forebay.domain.job_states import WAITING, JobState
+from forebay.domain.job_validation import check_queue_name
 from forebay.domain.limits import Limit, scopes_of
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.queue_counts import Counts

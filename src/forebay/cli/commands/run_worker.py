@@ -99,7 +99,7 @@ def worker(ctx: click.Context, /, app: str, **options: Any) -> None:
     if child is None and (processes is not None or reload):
         _supervise(ctx, processes or 1, options["drain_timeout"], reload=reload)
         return
-    from forebay.cli.worker_process import WorkerOptions, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
+    from forebay.cli.worker_runner import WorkerOptions, work  # noqa: PLC0415 - a supervisor has no use for a worker's parts
 
     work(app, WorkerOptions(**options), child)
 

@@ -12,9 +12,9 @@ from forebay.cli.json_format import summary_json
 from forebay.cli.options import with_store
 from forebay.cli.output import Output, format_duration, print_table
 from forebay.cli.store_session import StoreSession
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobSummary
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.stores.contract.reader import Reader
 
 HOUR_MS: Final = 3_600_000

@@ -14,8 +14,8 @@ from forebay.cli.store_session import StoreSession
 from forebay.clock import SystemClock
 from forebay.domain.job import WorkerId
 from forebay.maintenance.lease_sweeper import Sweeper
-from forebay.operations.bulk_actions import sweep as sweep_once
-from forebay.stores.job_ids import new_worker_id
+from forebay.operations.lease_sweep import sweep as sweep_once
+from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 
 

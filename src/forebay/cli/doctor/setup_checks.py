@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from forebay.app.app import Forebay
 from forebay.cli.app_loader import load_app
-from forebay.cli.doctor.checks import (
+from forebay.cli.doctor.store_content_checks import (
     DO_NOT_START,
     CheckResult,
     check_contents,

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from forebay.cli.commands.stats import stats_json, sum_counts
 from forebay.cli.json_format import counts_json, iso_instant, queue_json, summary_json, worker_json
 from forebay.cli.output import cell, format_duration, format_instant
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo, JobSummary
 from forebay.domain.metrics import MetricEvent
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.domain.worker import SHOWN_JOBS, WorkerInfo

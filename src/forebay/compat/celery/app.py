@@ -26,8 +26,8 @@ from forebay.compat.celery.result import AsyncResult
 from forebay.compat.celery.retries import MaxRetriesExceededError
 from forebay.compat.celery.task import Task, name_of
 from forebay.compat.celery.task_request import TaskRequest
+from forebay.deferred_interrupts import uninterrupted
 from forebay.errors import ConfigError
-from forebay.interrupts import uninterrupted
 
 __all__ = ["AsyncResult", "Celery", "MaxRetriesExceededError", "Task", "TaskRequest", "shared_task"]
 

@@ -9,8 +9,9 @@ from forebay.app.current_job import current_job
 from forebay.app.job_handle import JobHandle
 from forebay.compat.rq.options import refuse
 from forebay.domain.job import Job as Record
-from forebay.domain.job import JobId, Json
+from forebay.domain.job import JobId
 from forebay.domain.job_states import JobState
+from forebay.domain.json_values import Json
 from forebay.payload.codec import decode_call
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn
 
 from forebay.app.job_options import SupportsId
 from forebay.compat.unsupported import Unsupported
-from forebay.domain.job import MAX_PRIORITY, Json
+from forebay.domain.job_validation import MAX_PRIORITY
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import Curve, RetryPolicy
 from forebay.errors import ConfigError
 

@@ -37,11 +37,11 @@ from forebay.compat.rq.options import (
     refuse,
     take_options,
 )
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.queue import QueueSettings
 from forebay.errors import ConfigError, JobSignal, PermanentError
 from forebay.errors import Retry as Again
-from forebay.interrupts import uninterrupted
 
 __all__ = ["Dependency", "Job", "JobStatus", "Queue", "Retry", "get_current_job", "job"]
 

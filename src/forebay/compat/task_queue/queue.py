@@ -21,8 +21,8 @@ from forebay.app.job_options import CallOptions
 from forebay.clock import Clock
 from forebay.compat.queue_settings import configure
 from forebay.compat.task_queue.errors import rename_errors
-from forebay.compat.task_queue.function_importer import FunctionImporter
-from forebay.compat.task_queue.functions import FunctionRegistry, bind_call, path_of
+from forebay.compat.task_queue.function_import_poller import FunctionImportPoller
+from forebay.compat.task_queue.function_registry import FunctionRegistry, bind_call, path_of
 from forebay.compat.task_queue.job_result import (
     TASK_NAME,
     ArchivedJob,
@@ -32,6 +32,7 @@ from forebay.compat.task_queue.job_result import (
     decode_stored_result,
 )
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.durations_and_instants import duration_within
 from forebay.domain.job import (
     DAY_MS,
@@ -41,14 +42,12 @@ from forebay.domain.job import (
     MIN_TIMEOUT_MS,
     Job,
     JobId,
-    check_integer,
-    check_text,
 )
+from forebay.domain.job_query import MAX_PAGE, JobQuery, check_limit
 from forebay.domain.job_states import JobState, Status, status_of
-from forebay.domain.query import MAX_PAGE, JobQuery, check_limit
+from forebay.domain.job_validation import check_integer, check_text
 from forebay.domain.retry_policy import PRESETS, RetryPolicy
 from forebay.errors import ConfigError, JobCancelled, JobFailed, JobNotFound, StoreUnusable, WaitTimeout
-from forebay.interrupts import uninterrupted
 from forebay.worker.stop_timeouts import INTERRUPT_SECONDS
 from forebay.worker.worker import Worker
 
@@ -131,7 +130,7 @@ class TaskQueue:
             )
         self._app = Forebay(_build_url(db_path), encryption_keys=encryption_keys, clock=clock)
         self._functions = FunctionRegistry(self._app, DEFAULT_QUEUE)
-        self._importer = FunctionImporter(self._app, DEFAULT_QUEUE, self._functions)
+        self._importer = FunctionImportPoller(self._app, DEFAULT_QUEUE, self._functions)
         # The file is closed with the queue object itself, so that a stopped queue still answers queries.
         self._finalizer = finalize(self, _release, self._importer, self._app)
         self._shutdown_gate = ShutdownGate(
@@ -323,7 +322,7 @@ class TaskQueue:
         self.close()
 
 
-def _release(importer: FunctionImporter, app: Forebay) -> None:
+def _release(importer: FunctionImportPoller, app: Forebay) -> None:
     try:
         importer.stop()
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
-from forebay.interrupts import uninterrupted, wait_for
+from forebay.deferred_interrupts import uninterrupted, wait_for
 
 
 class ShutdownGate:

@@ -28,17 +28,10 @@ from forebay.compat.task_service.task import (
 )
 from forebay.compat.task_service.wakeup_counter import WakeupCounter
 from forebay.domain.durations_and_instants import Duration, Instant, duration_within
-from forebay.domain.job import (
-    Job,
-    JobId,
-    JobUpdate,
-    Json,
-    QueueName,
-    WorkerId,
-    check_integer,
-    check_queue_name,
-    check_text,
-)
+from forebay.domain.job import Job, JobId, QueueName, WorkerId
+from forebay.domain.job_update import JobUpdate
+from forebay.domain.job_validation import check_integer, check_queue_name, check_text
+from forebay.domain.json_values import Json
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome

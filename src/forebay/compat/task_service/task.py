@@ -11,18 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.durations_and_instants import Duration, Instant, as_datetime, duration_within, instant_ms
-from forebay.domain.job import (
-    DAY_MS,
-    MIN_LEASE_MS,
-    Dependency,
-    Job,
-    JobId,
-    Json,
-    NewJob,
-    QueueName,
-    check_integer,
-)
+from forebay.domain.job import DAY_MS, MIN_LEASE_MS, Dependency, Job, JobId, NewJob, QueueName
 from forebay.domain.job_states import JobState
+from forebay.domain.job_validation import check_integer
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import MAX_RETRIES, PRESETS
 from forebay.payload.codec import decode_call, decode_result, encode_call
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from threading import Condition
 
+from forebay.deferred_interrupts import uninterrupted, wait_for
 from forebay.errors import StoreError
-from forebay.interrupts import uninterrupted, wait_for
 from forebay.stores.contract.engine import Wakeups
 
 logger: logging.Logger = logging.getLogger(__name__)

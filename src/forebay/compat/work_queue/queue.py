@@ -16,20 +16,12 @@ from forebay.clock import Clock
 from forebay.compat.queue_settings import configure
 from forebay.compat.work_queue.task import WorkTask, new_job, tries, work_task
 from forebay.domain.durations_and_instants import duration_within
-from forebay.domain.job import (
-    DAY_MS,
-    DEFAULT_QUEUE,
-    MIN_LEASE_MS,
-    Job,
-    JobId,
-    QueueName,
-    check_integer,
-    check_queue_name,
-)
+from forebay.domain.job import DAY_MS, DEFAULT_QUEUE, MIN_LEASE_MS, Job, JobId, QueueName
+from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import WAITING, JobState
+from forebay.domain.job_validation import check_integer, check_queue_name
 from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import AttemptError, Discarded, Interrupted, Outcome
-from forebay.domain.query import MAX_PAGE, JobQuery
 from forebay.domain.retry_policy import MAX_DELAY_MS, MAX_RETRIES, RetryPolicy
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.stores.contract.reader import Reader

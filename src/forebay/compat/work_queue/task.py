@@ -12,7 +12,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import InvalidJob
 from forebay.payload.codec import decode_call, encode_call
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 TASK: Final = "work"
 

@@ -11,9 +11,9 @@ from django.utils.module_loading import autodiscover_modules
 
 from forebay.app.app import Forebay
 from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobSummary
-from forebay.domain.query import JobQuery, Page
 from forebay.errors import ConfigError, PayloadError
 from forebay.integrations.django.backend import ForebayBackend
 from forebay.integrations.django.results import moment

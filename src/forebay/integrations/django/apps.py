@@ -26,7 +26,7 @@ class ForebayConfig(AppConfig):
         from django.db.backends.signals import connection_created  # noqa: PLC0415
         from django.db.models.signals import post_migrate  # noqa: PLC0415
 
-        from forebay.integrations.django.databases import close_idle_connections, create_tables  # noqa: PLC0415
+        from forebay.integrations.django.database_hooks import close_idle_connections, create_tables  # noqa: PLC0415
 
         post_migrate.connect(create_tables, sender=self)
         connection_created.connect(close_idle_connections)

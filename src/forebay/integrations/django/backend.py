@@ -20,6 +20,7 @@ from django.utils.module_loading import autodiscover_modules
 from forebay.app.app import Forebay
 from forebay.app.current_job import current_job
 from forebay.app.job_context import JobContext
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_history import Attempt, Timeline
 from forebay.domain.outcome import AttemptError
@@ -35,7 +36,6 @@ from forebay.integrations.django.tasks_api import (
     signals,
     task_backends,
 )
-from forebay.interrupts import uninterrupted
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -10,7 +10,8 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
-from forebay.domain.job import MAX_TIMEOUT_MS, Json
+from forebay.domain.job import MAX_TIMEOUT_MS
+from forebay.domain.json_values import Json
 from forebay.integrations.importers.safe_pickle import decompress
 from forebay.integrations.importers.source import (
     READ_ERRORS,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from forebay.domain.job import MAX_PRIORITY, MAX_TIMEOUT_MS, MIN_PRIORITY, Json
+from forebay.domain.job import MAX_TIMEOUT_MS
+from forebay.domain.job_validation import MAX_PRIORITY, MIN_PRIORITY
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import MAX_DELAY_MS, MAX_RETRIES, Curve, RetryPolicy
 from forebay.integrations.importers.rq_message import fixed_retries
 from forebay.integrations.importers.safe_pickle import PLAIN, FrozenName, decompress, is_pickle, read_pickle

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from forebay.domain.job import MAX_TIMEOUT_MS, Json, OnFailure
+from forebay.domain.job import MAX_TIMEOUT_MS, OnFailure
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import MAX_RETRIES, Curve, RetryPolicy
 from forebay.integrations.importers.safe_pickle import decompress, is_pickle, read_pickle
 from forebay.integrations.importers.source import (

@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import Any, Final
 from uuid import UUID
 
-from forebay.integrations.importers.pickle_cost import PickleCostCheck
+from forebay.integrations.importers.pickle_hash_cost import PickleCostCheck
 from forebay.integrations.importers.source import UnreadableMessage
 
 MAX_BYTES: Final = 16 << 20  # decompressed: a job takes at most 1 MiB; a pickle may be longer than its JSON

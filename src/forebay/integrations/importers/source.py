@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from forebay.domain.job import DAY_MS, Json, OnFailure
+from forebay.domain.job import DAY_MS, OnFailure
+from forebay.domain.json_values import Json
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import ForebayError
 

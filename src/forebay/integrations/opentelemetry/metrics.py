@@ -20,6 +20,7 @@ from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, Ob
 
 from forebay.app.app import Forebay
 from forebay.clock import Clock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import Job, NewJob
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MAX_SERIES, MetricEvent, metric_events
@@ -27,9 +28,8 @@ from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import ScheduleRunStatus
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, StoreError
-from forebay.integrations.opentelemetry.proxy import Delegate
+from forebay.integrations.opentelemetry.engine_proxy import Delegate
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
-from forebay.interrupts import uninterrupted
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import FireResult
@@ -126,7 +126,7 @@ class Instruments:
         self._waiting = _histogram(
             meter, "forebay.wait.duration", LONG_BOUNDARIES, "From when a job could have run to its claim."
         )
-        self._settled = _counter(meter, "forebay.settled.attempts", "{attempt}", "Attempts by their ending.")
+        self._settled = _counter(meter, "forebay.settled.attempts", "{attempt}", "Attempts by their outcome.")
         self._retried = _counter(meter, "forebay.retried.jobs", "{job}", "Jobs that are to be tried again.")
         self._lost = _counter(
             meter, "forebay.lost.leases", "{lease}", "Leases lost while their jobs ran here."
@@ -211,7 +211,7 @@ class Instruments:
     def _count_settled(self, counts: Mapping[tuple[str, ...], int]) -> None:
         for (queue, task, outcome, state, error), count in counts.items():
             attributes = self._operation(queue, task, "settle", "settle", error)
-            self._settled.add(count, {**attributes, "forebay.ending": outcome, "forebay.state": state})
+            self._settled.add(count, {**attributes, "forebay.outcome": outcome, "forebay.state": state})
 
     def on_lease_lost(self, jobs: Sequence[Job]) -> None:
         with self._safe_calls():

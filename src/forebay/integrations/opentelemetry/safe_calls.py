@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-from forebay.interrupts import uninterrupted
+from forebay.deferred_interrupts import uninterrupted
 
 
 class SafeCalls:

@@ -27,13 +27,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from forebay.app.app import Forebay
 from forebay.app.job_context import JobContext
 from forebay.clock import SystemClock
+from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import Dependency, Job, JobId, NewJob, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
-from forebay.integrations.opentelemetry.proxy import Delegate
+from forebay.integrations.opentelemetry.engine_proxy import Delegate
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
-from forebay.interrupts import uninterrupted
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import InsertResult, LeaseRefusal, SettleAndClaimResult
@@ -271,7 +271,7 @@ class JobTracer:
                 "forebay.job_id": settlement.job_id,
                 "forebay.attempt": settlement.attempt,
                 "forebay.state": settlement.state,
-                "forebay.ending": settlement.outcome,
+                "forebay.outcome": settlement.outcome,
             },
             start_time=began_ns,
         )

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from forebay.app.client import Client
 from forebay.errors import ConfigError, ForebayError, StoreUnavailable
-from forebay.integrations.outbox.batch import DEFAULT_BATCH_ROWS, RelayResult, relay_batch
+from forebay.integrations.outbox.relay_batch import DEFAULT_BATCH_ROWS, RelayResult, relay_batch
 from forebay.integrations.outbox.stats import OutboxStats, outbox_stats
 from forebay.integrations.outbox.table import Outbox
 

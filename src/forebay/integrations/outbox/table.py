@@ -24,12 +24,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 from forebay.app.app import Forebay
 from forebay.app.job_handle import JobHandle
-from forebay.domain.dependencies import sort_topologically
+from forebay.domain.dependency_graph import sort_topologically
 from forebay.domain.job import DAY_MS, NewJob
 from forebay.errors import ConfigError, InvalidJob, PayloadError
 from forebay.operations.priority_inheritance import has_dependencies
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import IdGenerator
+from forebay.stores.id_generator import IdGenerator
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine

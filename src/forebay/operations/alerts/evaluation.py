@@ -43,7 +43,7 @@ from forebay.operations.alerts.records import (
 )
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 from forebay.telemetry.host_name import host_name
 
 # A document is small. These bounds apply to the notices of one evaluation, and to the tracked queues and

@@ -31,7 +31,7 @@ from forebay.domain.time_series import METRICS, SeriesSpan, span_between
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.shared.metrics import iter_rows
+from forebay.stores.shared.metric_rows import iter_rows
 
 # Longest windows that are read from the finest rows, and from rows of minutes.
 FINE_MS: Final = 10 * MINUTE

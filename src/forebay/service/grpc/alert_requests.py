@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from forebay.domain.alert import Severity
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.service.schema.alerts import (
     CHANNEL_NAME,
     RULE_ID,

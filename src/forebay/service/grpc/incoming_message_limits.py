@@ -1,4 +1,4 @@
-"""Turns for messages that arrive over gRPC.
+"""Limits on messages that arrive over gRPC at the same time: each read takes a turn.
 
 The library has a message in memory as a whole before a handler learns its size. Until a handler reads, a call
 holds no more than the window of its stream, `WINDOW_BYTES`. So each read takes a turn, and the memory of a
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from forebay.errors import TooManyRequests
-from forebay.service.client_rate_limits import RETRY_SECONDS
+from forebay.service.client_rates_and_quotas import RETRY_SECONDS
 
 # A job has 1 MiB of arguments. Clients of the library take messages of this size by default, too.
 MAX_MESSAGE: Final = 4 * 1_048_576

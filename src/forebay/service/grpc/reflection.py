@@ -7,7 +7,7 @@ from typing import Any
 
 from grpc_reflection.v1alpha import reflection
 
-from forebay.service.grpc.health import OpenCalls
+from forebay.service.grpc.keyless_call_limits import OpenCalls
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # it has no types

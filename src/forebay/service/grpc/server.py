@@ -10,9 +10,10 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
 from forebay.service.connection_budgets import Budget
-from forebay.service.grpc.health import MAX_OPEN_CALLS, MAX_OPEN_CALLS_PER_ADDRESS, HealthServicer, OpenCalls
 from forebay.service.grpc.health import NAME as HEALTH
+from forebay.service.grpc.health import HealthServicer
 from forebay.service.grpc.incoming_message_limits import MAX_MESSAGE, WINDOW_BYTES
+from forebay.service.grpc.keyless_call_limits import MAX_OPEN_CALLS, MAX_OPEN_CALLS_PER_ADDRESS, OpenCalls
 from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.reflection import Reflection
 from forebay.service.grpc.servicer import PACKAGE, Servicer

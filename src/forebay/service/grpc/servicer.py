@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
 from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
-from forebay.service.client_rate_limits import Connection, RateAllowance
+from forebay.service.client_rates_and_quotas import Connection, RateAllowance
 from forebay.service.generated import forebay_pb2
 from forebay.service.grpc.incoming_message_limits import ARRIVAL_TIMEOUT_SECONDS, Arrivals
 from forebay.service.grpc.message_codec import mapping_of, message_name

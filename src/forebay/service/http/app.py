@@ -14,7 +14,7 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ASGIApp
 
 from forebay.service.auth import Authenticator, OpenAccess
-from forebay.service.client_rate_limits import ClientRateLimiter
+from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.http.auth import AuthMiddleware
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS, BodyTimeout
 from forebay.service.http.client_disconnect import ClientDisconnected

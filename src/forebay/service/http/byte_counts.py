@@ -7,7 +7,7 @@ from typing import Any
 from litestar.datastructures import Headers
 from litestar.types import Message, Receive, Send
 
-from forebay.service.client_rate_limits import ClientUsage
+from forebay.service.client_rates_and_quotas import ClientUsage
 from forebay.service.runtime.codec_threads import LARGE
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from forebay.service.client_rate_limits import Connection
+from forebay.service.client_rates_and_quotas import Connection
 from forebay.service.connection_budgets import Budget
 from forebay.service.http.auth import CERTIFICATE, CONNECTION
 from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS

@@ -19,11 +19,11 @@ from forebay.service.resources.job_reads import QueueFilter
 from forebay.service.schema.job_admin import (
     BulkRequest,
     BulkResponse,
-    JobFilter,
     ReplayRequest,
     ReviveRequest,
     SearchRequest,
 )
+from forebay.service.schema.job_filter import JobFilter
 from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from forebay.domain.queue import QueueState
 from forebay.service.permissions.authorized_request import AuthorizedRequest
-from forebay.service.schema.job_admin import BulkResponse, FilterRequest
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import FilterRequest
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,

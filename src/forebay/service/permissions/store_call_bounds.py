@@ -9,11 +9,9 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.histogram import MAX_US, Histogram, step_of
-from forebay.domain.job import (
-    DAY_MS,
+from forebay.domain.job import DAY_MS, MIN_LEASE_MS, JobId
+from forebay.domain.job_validation import (
     MAX_KEY,
-    MIN_LEASE_MS,
-    JobId,
     check_integer,
     check_queue_name,
     check_size,

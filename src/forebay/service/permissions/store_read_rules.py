@@ -14,10 +14,10 @@ from forebay.domain.dependencies import Edge
 from forebay.domain.document import CHANNEL, Document
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_history import Event, Timeline
+from forebay.domain.job_query import Page
 from forebay.domain.job_views import JobStateInfo, JobSummary
 from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import Page
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.operations.alerts.records import ALERT, BOARD, RULE
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE

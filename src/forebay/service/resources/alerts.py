@@ -25,7 +25,7 @@ from forebay.service.schema.alerts import (
     rule_view,
 )
 from forebay.service.schema.base import ChangeResponse
-from forebay.stores.job_ids import new_id
+from forebay.stores.id_generator import new_id
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from forebay.domain.gradual_revive import GradualRevive
 from forebay.domain.job_states import JobState
 from forebay.operations import bulk_actions, gradual_revive
 from forebay.operations.failure_groups import failure_groups
-from forebay.service.resources.bulk import DEAD, BulkAction, run_bulk
+from forebay.service.resources.bulk_actions import DEAD, BulkAction, run_bulk
 from forebay.service.resources.job_admin import list_matching
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool

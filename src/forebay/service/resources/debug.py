@@ -10,13 +10,13 @@ from typing import Final
 
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import JobNotFound, QueueNotFound, StoreError, WorkerNotFound
-from forebay.operations.bulk_actions import sweep
 from forebay.operations.job_diagnosis import diagnose
+from forebay.operations.lease_sweep import sweep
 from forebay.service.resources.job_reads import DEPENDANTS_SHOWN
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
@@ -37,7 +37,7 @@ from forebay.service.schema.job_views import JobView, job_view
 from forebay.service.schema.workers import command_view, worker_view
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 
 POLL_SECONDS: Final = 0.1
 _SIGNALS: Final = {

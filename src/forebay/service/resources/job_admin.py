@@ -6,13 +6,13 @@ from functools import partial
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.query import JobQuery, Page
 from forebay.errors import InvalidJob, JobNotFound
 from forebay.operations import bulk_actions
 from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.payload.codec import check_new_payload, check_queue, encode_tagged_call
-from forebay.service.resources.bulk import DELETABLE, REVIVABLE, BulkAction, run_bulk
+from forebay.service.resources.bulk_actions import DELETABLE, REVIVABLE, BulkAction, run_bulk
 from forebay.service.resources.jobs import action_response
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE

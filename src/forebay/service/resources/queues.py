@@ -8,17 +8,18 @@ from functools import partial
 from msgspec.structs import replace
 
 from forebay.domain.job import QueueName
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import WAITING, JobState
-from forebay.domain.query import JobQuery
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.domain.throughput import Throughput
 from forebay.errors import IllegalTransition, QueueNotEmpty, QueueNotFound
 from forebay.operations import bulk_actions
-from forebay.service.resources.bulk import DELETABLE, REVIVABLE, run_bulk
+from forebay.service.resources.bulk_actions import DELETABLE, REVIVABLE, run_bulk
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.schema.job_admin import BulkResponse, FilterRequest, JobFilter
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import FilterRequest, JobFilter
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,

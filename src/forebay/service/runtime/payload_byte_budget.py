@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.job import MAX_ENCRYPTION_OVERHEAD, MAX_PAYLOAD, Job, JobId
+from forebay.domain.job import Job, JobId
+from forebay.domain.job_validation import MAX_ENCRYPTION_OVERHEAD, MAX_PAYLOAD
 from forebay.stores.contract.reader import Reader
 
 CLAIM_BYTES: Final = 4 * 1_048_576

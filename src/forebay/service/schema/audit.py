@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta
 
 from forebay.domain.job_history import ACTIONS, Event, EventKind
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.operations.audit_check import AuditCheck
 from forebay.operations.audit_search import AuditPage, AuditQuery
 from forebay.payload.masking import mask

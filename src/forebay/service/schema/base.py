@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from forebay.domain.job import DAY_MS, LATEST_AT, MAX_KEY, MAX_TASK_NAME, MIN_LEASE_MS
+from forebay.domain.job import DAY_MS, LATEST_AT, MIN_LEASE_MS
+from forebay.domain.job_validation import MAX_KEY, MAX_TASK_NAME
 from forebay.errors import InvalidJob
 
 MAX_BATCH_SIZE: Final = 1_000

@@ -18,7 +18,7 @@ from forebay.domain.gradual_revive import (
 )
 from forebay.domain.job import DAY_MS
 from forebay.service.schema.base import RequestModel, ResponseModel, at, length, moment_of, seconds
-from forebay.service.schema.job_admin import FilterRequest, JobFilter
+from forebay.service.schema.job_filter import FilterRequest, JobFilter
 
 GroupId = Annotated[
     str, Meta(pattern="^[0-9a-f]{16}$", description="A failure group: the fingerprint of its jobs.")

@@ -13,13 +13,13 @@ from forebay.domain.job import (
     MAX_COST,
     Dependency,
     JobId,
-    JobUpdate,
     NewJob,
     OnFailure,
     QueueName,
     UniqueUntil,
 )
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.retry_policy import PRESETS
 from forebay.errors import InvalidJob
 from forebay.payload.codec import encode_tagged_call

@@ -7,13 +7,13 @@ from typing import Protocol
 from forebay.domain.store_health import ServerUsage, StoreHealth
 from forebay.stores.contract.audit_log import AuditLogReader
 from forebay.stores.contract.documents import DocumentReader
-from forebay.stores.contract.job_import import JobExportReader
-from forebay.stores.contract.jobs import JobReader
+from forebay.stores.contract.job_import_and_export import JobExportReader
+from forebay.stores.contract.job_reader import JobReader
 from forebay.stores.contract.limits import LimitReader
 from forebay.stores.contract.metrics import MetricReader
 from forebay.stores.contract.queues import QueueReader
 from forebay.stores.contract.schedules import ScheduleReader
-from forebay.stores.contract.workers import WorkerReader
+from forebay.stores.contract.workers_and_commands import WorkerReader
 
 
 class Reader(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from forebay.domain.job import Job, QueueName, check_not_reserved, check_queue_name
+from forebay.domain.job import Job, QueueName, check_not_reserved
+from forebay.domain.job_validation import check_queue_name
 
 ENDED_SINCE: Final = "it has ended since"
 

@@ -17,15 +17,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement
 from forebay.stores.contract.audit_log import AuditLogStore
 from forebay.stores.contract.clock_readings import ClockReadingStore
 from forebay.stores.contract.documents import DocumentStore
-from forebay.stores.contract.job_import import JobImportStore
+from forebay.stores.contract.job_import_and_export import JobImportStore
 from forebay.stores.contract.limits import LimitStore
 from forebay.stores.contract.metrics import MetricStore
 from forebay.stores.contract.queues import QueueStore
@@ -40,7 +41,7 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
-from forebay.stores.contract.workers import WorkerStore
+from forebay.stores.contract.workers_and_commands import WorkerStore
 
 
 class Store(

@@ -18,7 +18,7 @@ from forebay.stores.memory.job_heap import StoredJob, claim_order, is_in_time
 from forebay.stores.memory.leases import _lease_end, _lease_ms
 from forebay.stores.memory.maintenance import expire, promote_queue
 from forebay.stores.memory.state import State
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 
 
 def _claim_all(

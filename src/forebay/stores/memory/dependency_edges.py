@@ -13,11 +13,11 @@ from forebay.domain.dependencies import (
     EdgeState,
     due_on_release,
     is_past_retention,
-    missing_batch_parent,
     missing_parent,
     reopen_edge_state,
     starting_state,
 )
+from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.job import Dependency, JobId, NewJob
 from forebay.domain.job_states import JobState
 from forebay.stores.memory.state import State

@@ -11,7 +11,7 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores import job_ids
+from forebay.stores import id_generator
 from forebay.stores.contract.engine import Features, Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
@@ -33,7 +33,9 @@ class MemoryEngine:
         name="memory", is_durable=False, is_shared=False, joins_transactions=False, has_one_writer=True
     )
 
-    def __init__(self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
+    def __init__(
+        self, *, clock: Clock | None = None, new_id: Callable[[], JobId] = id_generator.new_id
+    ) -> None:
         self._clock = clock or SystemClock()
         self._state = State(new_id)
         self._lock = RLock()

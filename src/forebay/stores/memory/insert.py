@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from forebay.domain.backpressure import queue_full_error, time_until_room
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.enqueue_rates import EnqueueRateLimiter
-from forebay.domain.job import Job, JobId, Json, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
+from forebay.domain.json_values import Json
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.throughput import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused

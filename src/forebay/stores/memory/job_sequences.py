@@ -11,7 +11,7 @@ from forebay.stores.memory.state import State
 def join(state: State, job: Job) -> None:
     """Add a new or revived job at the end of its sequence. One that is still in it keeps its position."""
     if job.sequence is not None and job.id not in state.sequence_positions:
-        position = state.next_number("turn")
+        position = state.next_number("sequence position")
         state.write(state.sequence_positions, job.id, (job.sequence, position))
         state.write(state.sequences.setdefault(job.sequence, {}), position, job.id)
         count_unmet(state, job.id)

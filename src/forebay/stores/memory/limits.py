@@ -19,7 +19,7 @@ from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.fairness import MemoryFairUnpark, jobs_in_lane, join_limit_lane
 from forebay.stores.memory.job_heap import StoredJob
 from forebay.stores.memory.state import State
-from forebay.stores.shared.limits import MAX_UNPARKED, LimitBudget, LimitCounter, StoredLimit
+from forebay.stores.shared.limit_counters import MAX_UNPARKED, LimitBudget, LimitCounter, StoredLimit
 
 
 def save(state: State, limit: Limit, actor: str) -> None:

@@ -9,7 +9,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
 from forebay.stores.memory.state import State
-from forebay.stores.shared.metrics import snapshots_of
+from forebay.stores.shared.metric_rows import snapshots_of
 
 
 def record_rows(state: State, rows: Sequence[MetricRow], instead_of: Sequence[MetricRow]) -> None:

@@ -17,12 +17,12 @@ from forebay.domain.dependencies import Edge, by_parent
 from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Event, Timeline
+from forebay.domain.job_query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
 from forebay.domain.limits import Limit, LimitUsage
 from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts, LaneCount, Position
 from forebay.domain.schedule import Schedule, ScheduleRun

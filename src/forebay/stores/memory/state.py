@@ -28,7 +28,7 @@ from forebay.stores.memory.event_log import EventLog
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.text_check import check_writable
 from forebay.stores.memory.undo_log import set_or_remove
-from forebay.stores.shared.limits import StoredLimit
+from forebay.stores.shared.limit_counters import StoredLimit
 
 QueueKey = tuple[QueueName, str]
 

@@ -7,8 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.document import Document
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
@@ -36,7 +37,6 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
 )
 from forebay.stores.memory import (
-    admin,
     audit_log,
     documents,
     insert,
@@ -44,6 +44,7 @@ from forebay.stores.memory import (
     limits,
     maintenance,
     metrics,
+    operator_actions,
     schedules,
     settle_and_claim,
 )
@@ -51,7 +52,7 @@ from forebay.stores.memory import leases as leases_module
 from forebay.stores.memory.clock_readings import read_clock
 from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.state import State
-from forebay.stores.memory.workers import answer_command, heartbeat, send_command, take_commands
+from forebay.stores.memory.workers_and_commands import answer_command, heartbeat, send_command, take_commands
 
 
 class MemoryStore:
@@ -129,11 +130,11 @@ class MemoryStore:
         dependants: bool = False,
     ) -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return admin.cancel(state, ids, reason, actor, force=force, dependants=dependants)
+            return operator_actions.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
         with self._change_state() as state:
-            return admin.update_job(state, job_id, change, actor)
+            return operator_actions.update_job(state, job_id, change, actor)
 
     def revive(
         self,
@@ -148,11 +149,11 @@ class MemoryStore:
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
         with self._change_and_propagate() as state:
-            return admin.revive(state, ids, options)
+            return operator_actions.revive(state, ids, options)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return admin.delete(state, ids, actor)
+            return operator_actions.delete(state, ids, actor)
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
         with self._change_and_propagate() as state:
@@ -167,11 +168,11 @@ class MemoryStore:
         actor: str = "",
     ) -> Queue:
         with self._change_state() as changed:
-            return admin.save_queue(changed, name, changes, state, actor)
+            return operator_actions.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         with self._change_and_propagate() as state:
-            return admin.drop_queue(state, name, force, limit, actor)
+            return operator_actions.drop_queue(state, name, force, limit, actor)
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         with self._change_state() as state:

@@ -28,7 +28,7 @@ from forebay.stores.postgres.claim_cursor import (
 from forebay.stores.postgres.fairness import PostgresFairClaim, join_limit_lanes
 from forebay.stores.postgres.limits import acquire_slots, load_counters_for, mark_lanes_limited
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate
 
 MAX_LANES: Final = 100
@@ -226,7 +226,7 @@ class QueueClaimer:
     def _lane_for(self, candidate: Candidate) -> str | None:
         """Return the lane to park a job in; None if this worker claims it, with a slot under its limits.
 
-        A job of a fairness lane goes to the lane of its fairness key behind the limit.
+        A job of a fairness lane goes to the lane of its fairness key at the limit.
         """
         job, limits = candidate.job, self._budget
         lane = task_lane(job.task)

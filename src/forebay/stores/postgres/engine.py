@@ -11,7 +11,7 @@ from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.job_ids import new_id as next_id
+from forebay.stores.id_generator import new_id as next_id
 from forebay.stores.postgres.caller_connection import (
     CallerConnection,
     run_with_connection_async,

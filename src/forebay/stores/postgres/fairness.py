@@ -55,7 +55,7 @@ def join_fairness_keys(tx: Transaction, queues: Collection[str]) -> None:
 
 
 def join_limit_lanes(tx: Transaction, queue: QueueName, lanes: Iterable[tuple[str, str]]) -> None:
-    """Record fairness keys with jobs behind limits, given as (scope, key), under the fairness lock."""
+    """Record fairness keys with jobs at limits, given as (scope, key), under the fairness lock."""
     pairs = sorted(set(lanes))
     if pairs:
         scopes, keys = zip(*pairs, strict=True)

@@ -30,7 +30,7 @@ from forebay.errors import (
     StoreRefused,
 )
 from forebay.stores.contract.values import InsertResult, OnConflict
-from forebay.stores.job_ids import iter_ids
+from forebay.stores.id_generator import iter_ids
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.dependency_edges import EdgeWriter, ReusedIds
 from forebay.stores.postgres.fairness import mark_pending

@@ -11,7 +11,7 @@ from forebay.domain.job import JobId, NewJob
 from forebay.domain.job_states import JobState
 from forebay.domain.rank import compute_rank
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import create_ids
+from forebay.stores.id_generator import create_ids
 from forebay.stores.postgres.binary_parameters import (
     Packed,
     bigint,

@@ -18,7 +18,7 @@ from forebay.stores.contract.values import QueueClaim
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.fairness import PostgresFairUnpark, lock_fairness_keys
 from forebay.stores.postgres.transaction import QueryRunner, Transaction
-from forebay.stores.shared.limits import (
+from forebay.stores.shared.limit_counters import (
     MAX_RECHECKS,
     MAX_UNPARKED,
     LimitBudget,

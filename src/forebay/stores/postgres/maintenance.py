@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.enqueue_rates import FULL_AFTER_MS
 from forebay.domain.fairness import fairness_lane
-from forebay.domain.job import DAY_MS, JobId, QueueName
+from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings
@@ -21,6 +21,7 @@ from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.postgres import limits
 from forebay.stores.postgres.claim_cursor import HEAD
 from forebay.stores.postgres.fairness import mark_pending
+from forebay.stores.postgres.job_ends import end_waiting, remove_history
 from forebay.stores.postgres.low_water_marks import (
     COUNTS,
     DUE,
@@ -179,26 +180,6 @@ def _end_all(tx: Transaction, rows: Sequence[Row], state: JobState, reason: str,
     for job_id, queue in queues.items():
         tx.record(Event(kind=event, job_id=job_id, queue=queue))
     return len(queues)
-
-
-def end_waiting(
-    tx: Transaction, rows: Sequence[Row], state: JobState, reason: str
-) -> Mapping[JobId, QueueName]:
-    """Move jobs without narrow rows, given as (id, state), to `finished` or `dead`.
-
-    Return their queues, in the same order.
-    """
-    if not rows:
-        return {}
-    old = {job_id: STATES[was] for job_id, was in rows}
-    values = {"ids": sorted(old), "reason": reason, "now": tx.now}
-    ended = tx.all("mark_dead_waiting" if state is JobState.DEAD else "finish_waiting", values)
-    tx.release_keys((row[0], row[1], row[2]) for row in ended)
-    tx.outbox_ids += (ended[0][3] or ()) if ended else ()
-    queues = {row[0]: row[1] for row in ended}
-    for job_id, before in old.items():
-        tx.count_moved(queues[job_id], before, state)
-    return {job_id: queues[job_id] for job_id in old}
 
 
 def rescore(tx: Transaction, limit: int) -> int:
@@ -372,12 +353,6 @@ def _prune_table(
     for state, jobs in Counter(row[4] for row in rows).items():
         tx.count_removed(queue.name, STATES[state], jobs)
     return len(rows)
-
-
-def remove_history(tx: Transaction, ids: Sequence[JobId]) -> None:
-    """Delete the attempts, events and progress of jobs, and the edges to their parents."""
-    if ids:
-        tx.run("history_remove", {"ids": list(ids)})
 
 
 def _fold_counts(tx: Transaction, water_marks: LowWaterMarks) -> None:

@@ -11,7 +11,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot, pack_row
 from forebay.stores.contract.metrics import MAX_ROWS
 from forebay.stores.postgres.transaction import QueryRunner, Transaction
-from forebay.stores.shared.metrics import page_of, snapshots_of
+from forebay.stores.shared.metric_rows import page_of, snapshots_of
 from forebay.stores.shared.rows import Row
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from typing import Final
 from forebay.domain.dependencies import Edge
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts, LaneCount, Position
 from forebay.domain.store_health import ServerUsage, StoreHealth
@@ -24,7 +24,7 @@ from forebay.stores.postgres.connection import Connection, Raw, Statements, Valu
 from forebay.stores.postgres.dependency_edges import resolve_edge_states
 from forebay.stores.postgres.documents import PostgresDocumentReader
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
-from forebay.stores.postgres.job_import import PostgresJobExport
+from forebay.stores.postgres.job_import_and_export import PostgresJobExport
 from forebay.stores.postgres.limits import PostgresLimitReader
 from forebay.stores.postgres.metrics import PostgresMetricReader
 from forebay.stores.postgres.rows import job_from_row

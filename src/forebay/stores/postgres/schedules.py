@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from forebay.domain.job import NewJob
 from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.job_query import check_limit
 from forebay.domain.operator_changes import schedule_changes
-from forebay.domain.query import check_limit
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.errors import StoreBusy

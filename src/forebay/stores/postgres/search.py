@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import LIVE, JobState
-from forebay.domain.query import JobQuery, Page
 from forebay.stores.postgres.transaction import QueryRunner
 from forebay.stores.shared.rows import json_text, summary_from_row
 

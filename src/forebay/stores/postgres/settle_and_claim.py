@@ -27,7 +27,7 @@ from forebay.stores.postgres.progress import save_progress
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.settle import settle_all
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row
 
 

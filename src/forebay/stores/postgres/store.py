@@ -8,9 +8,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
 from forebay.domain.job_states import JobState, is_final
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
@@ -31,7 +32,7 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.postgres import admin, dependency_propagation, maintenance, partitions
+from forebay.stores.postgres import dependency_propagation, maintenance, operator_actions, partitions
 from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary_parameters import bigint, bigints, text, texts
@@ -41,7 +42,7 @@ from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.documents import PostgresDocumentStore
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.insert_fast import FastInsert
-from forebay.stores.postgres.job_import import PostgresJobImport
+from forebay.stores.postgres.job_import_and_export import PostgresJobImport
 from forebay.stores.postgres.limits import PostgresLimitStore
 from forebay.stores.postgres.metrics import PostgresMetricStore
 from forebay.stores.postgres.row_locks import apply_to_jobs, lock_failed
@@ -51,7 +52,7 @@ from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more
 from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
 from forebay.stores.postgres.transaction import HandleCache, Transaction
 from forebay.stores.postgres.wakeups import PostgresNotifier
-from forebay.stores.postgres.workers import (
+from forebay.stores.postgres.workers_and_commands import (
     KINDS,
     answer_command,
     commands_from_rows,
@@ -349,12 +350,12 @@ class PostgresStore(
                 concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
                 lock_failed(tx, [job.id for job in concerned if is_final(job.state)])
                 tx.add_to_outbox([(job.id, DependencyEvent.CANCEL.value) for job in concerned])
-            return admin.cancel(tx, jobs, reason, actor, force=force)
+            return operator_actions.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(end, tx)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: admin.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: operator_actions.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -370,7 +371,7 @@ class PostgresStore(
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
 
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
-            return admin.revive(tx, jobs, options)
+            return operator_actions.revive(tx, jobs, options)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(put_back, tx)))
 
@@ -379,7 +380,7 @@ class PostgresStore(
             # First, since the propagation of a failed parent locks edges before jobs. The propagation of a
             # completed parent locks no edges, and blocked rows by id.
             tx.run("edges_lock_blocked", {"ids": sorted(set(ids))})
-            return apply_to_jobs(tx, ids, lambda jobs: admin.delete(tx, jobs, actor))
+            return apply_to_jobs(tx, ids, lambda jobs: operator_actions.delete(tx, jobs, actor))
 
         return self._write(delete)
 
@@ -391,10 +392,10 @@ class PostgresStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(lambda tx: admin.save_queue(tx, name, changes or {}, state, actor))
+        return self._write(lambda tx: operator_actions.save_queue(tx, name, changes or {}, state, actor))
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(lambda tx: admin.drop_queue(tx, name, limit, actor, force=force))
+        return self._write(lambda tx: operator_actions.drop_queue(tx, name, limit, actor, force=force))
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():

@@ -17,7 +17,7 @@ from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.rank import QueueRank, Scoring, compute_rank
 from forebay.stores.postgres.claim_cursor import ClaimCursor, ClaimCursors
 from forebay.stores.postgres.connection import RetryTransaction, Statements, Values
-from forebay.stores.shared.limits import StoredLimit
+from forebay.stores.shared.limit_counters import StoredLimit
 from forebay.stores.shared.rows import (
     STATES,
     Row,

@@ -10,7 +10,7 @@ import msgspec
 
 from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, extend_chain
 from forebay.domain.job_history import Event
-from forebay.domain.query import check_limit
+from forebay.domain.job_query import check_limit
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.rows import event_from_packed
 

@@ -9,7 +9,7 @@ import msgspec
 
 from forebay.domain.document import Document
 from forebay.domain.job_history import Event
-from forebay.domain.query import check_limit
+from forebay.domain.job_query import check_limit
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.rows import event_row
 

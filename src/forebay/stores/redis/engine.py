@@ -9,7 +9,7 @@ from typing import Final
 from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores import job_ids
+from forebay.stores import id_generator
 from forebay.stores.contract.engine import Features
 from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.redis.circuit_breaker import ConnectBreaker, ServerReachability
@@ -31,7 +31,7 @@ class RedisEngine:
 
     features: Features = Features(name="redis", is_durable=True, is_shared=True, joins_transactions=False)
 
-    def __init__(self, address: RedisAddress, *, new_id: Callable[[], JobId] = job_ids.new_id) -> None:
+    def __init__(self, address: RedisAddress, *, new_id: Callable[[], JobId] = id_generator.new_id) -> None:
         self.address = address
         self._new_id = new_id
         self._breaker = ConnectBreaker(ServerReachability())

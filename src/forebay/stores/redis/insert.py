@@ -9,7 +9,8 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from forebay.domain.backpressure import queue_full_error
-from forebay.domain.dependencies import missing_batch_parent, missing_parent
+from forebay.domain.dependencies import missing_parent
+from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.enqueue_rates import rate_limited_error
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
@@ -32,7 +33,7 @@ from forebay.errors import (
     WorkerNotFound,
 )
 from forebay.stores.contract.values import InsertResult
-from forebay.stores.job_ids import create_ids
+from forebay.stores.id_generator import create_ids
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, header_prefix
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import STATES

@@ -12,9 +12,9 @@ from typing import Any, Final
 from forebay.domain.dependencies import Edge, by_parent
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts, LaneCount, Position
 from forebay.domain.store_health import ServerUsage, StoreHealth
@@ -24,8 +24,8 @@ from forebay.domain.worker_command import Command
 from forebay.stores.redis.audit_log import RedisAuditLogReader
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentReader
-from forebay.stores.redis.job_import import RedisJobExport
-from forebay.stores.redis.limits import RedisLimitReader
+from forebay.stores.redis.job_import_and_export import RedisJobExport
+from forebay.stores.redis.limit_definitions import RedisLimitReader
 from forebay.stores.redis.metrics import RedisMetricReader
 from forebay.stores.redis.rows import (
     archive_entry_from_stored,
@@ -41,7 +41,7 @@ from forebay.stores.redis.rows import (
 from forebay.stores.redis.schedules import RedisScheduleReader
 from forebay.stores.redis.schema import SCHEMA
 from forebay.stores.redis.server_check import load_server_usage, memory_warnings
-from forebay.stores.redis.workers import load_workers
+from forebay.stores.redis.workers_and_commands import load_workers
 from forebay.stores.shared.query_filter import matches, summary_of
 
 LATE_MS: Final = 60_000

@@ -8,14 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from forebay.domain.job import JobId
+from forebay.domain.job_query import check_limit
 from forebay.domain.operator_changes import schedule_changes
-from forebay.domain.query import check_limit
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun, ScheduleRunStatus
 from forebay.domain.schedule_runs import POSTPONE_MS, ScheduleAdvance
 from forebay.stores.contract.schedules import DueSchedules, FireResult
-from forebay.stores.redis.admin import TRIES, busy_error
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import InsertRequest, check_reply, error_of, retry_with_other_ids
+from forebay.stores.redis.operator_actions import TRIES, busy_error
 from forebay.stores.shared.rows import changes_text
 from forebay.stores.shared.schedules import schedule_text, schedules_from_rows
 

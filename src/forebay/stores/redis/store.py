@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from forebay.domain.dependencies import PROPAGATION_BATCH
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
@@ -33,8 +34,8 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.job_ids import create_ids
-from forebay.stores.redis import admin
+from forebay.stores.id_generator import create_ids
+from forebay.stores.redis import operator_actions
 from forebay.stores.redis.audit_log import RedisAuditLogStore
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentStore
@@ -48,8 +49,8 @@ from forebay.stores.redis.insert import (
     insert_results,
     retry_with_other_ids,
 )
-from forebay.stores.redis.job_import import RedisJobImport
-from forebay.stores.redis.limits import RedisLimitStore
+from forebay.stores.redis.job_import_and_export import RedisJobImport
+from forebay.stores.redis.limit_definitions import RedisLimitStore
 from forebay.stores.redis.metrics import RedisMetricStore
 from forebay.stores.redis.pruner import RedisPruner
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
@@ -57,7 +58,7 @@ from forebay.stores.redis.schedules import RedisScheduleStore
 from forebay.stores.redis.schema import SCHEMA, prepare
 from forebay.stores.redis.server_check import ServerWatch
 from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
-from forebay.stores.redis.workers import send_command, take_commands, worker_row_of
+from forebay.stores.redis.workers_and_commands import send_command, take_commands, worker_row_of
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.partial_failures import run_optional
 
@@ -297,10 +298,10 @@ class RedisStore(
             "force": force,
             "dependants": dependants,
         }
-        return self._propagate_then(admin.action_results(ids, self._run("cancel", params)))
+        return self._propagate_then(operator_actions.action_results(ids, self._run("cancel", params)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return admin.update_job(self._connection, job_id, change, actor)
+        return operator_actions.update_job(self._connection, job_id, change, actor)
 
     def revive(
         self,
@@ -314,11 +315,11 @@ class RedisStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._propagate_then(admin.revive(self._connection, ids, options))
+        return self._propagate_then(operator_actions.revive(self._connection, ids, options))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         replies = self._run("delete", {"ids": list(ids), "actor": actor})
-        return self._propagate_then(admin.action_results(ids, replies))
+        return self._propagate_then(operator_actions.action_results(ids, replies))
 
     def save_queue(
         self,
@@ -328,7 +329,7 @@ class RedisStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return admin.save_queue(self._connection, name, changes or {}, state, actor)
+        return operator_actions.save_queue(self._connection, name, changes or {}, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         params = {"name": name, "force": force, "limit": limit, "actor": actor}

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, extend_chain
 from forebay.domain.job_history import ACTIONS, Event
-from forebay.domain.query import check_limit
+from forebay.domain.job_query import check_limit
 from forebay.stores.shared.rows import Row, event_from_row, json_text
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from forebay.domain.job import Job, Json
+from forebay.domain.job import Job
+from forebay.domain.job_query import JobQuery
 from forebay.domain.job_views import JobSummary
-from forebay.domain.query import JobQuery
+from forebay.domain.json_values import Json
 
 
 def matches(query: JobQuery, job: Job) -> bool:

@@ -35,7 +35,7 @@ from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.domain.worker_command import Command, CommandKind
-from forebay.stores.shared.limits import StoredLimit
+from forebay.stores.shared.limit_counters import StoredLimit
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

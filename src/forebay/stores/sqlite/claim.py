@@ -14,7 +14,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
 from forebay.domain.queue import Queue, QueueState
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate, json_text
 from forebay.stores.sqlite.fairness import SqliteFairClaim
 from forebay.stores.sqlite.limits import acquire_slots, load_counters, park

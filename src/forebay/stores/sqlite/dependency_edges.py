@@ -10,11 +10,11 @@ from forebay.domain.dependencies import (
     DependencyEvent,
     EdgeState,
     is_past_retention,
-    missing_batch_parent,
     missing_parent,
     reopen_edge_state,
     starting_state,
 )
+from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.job_states import JobState, is_final
 from forebay.domain.queue import Queue

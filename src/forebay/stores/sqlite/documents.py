@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from forebay.domain.document import Document
 from forebay.domain.job_history import Event
-from forebay.domain.query import check_limit
+from forebay.domain.job_query import check_limit
 from forebay.stores.shared.rows import Row, document_from_row, json_text, row_from_document
 from forebay.stores.sqlite.transaction import Transaction
 

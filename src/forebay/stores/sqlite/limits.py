@@ -14,7 +14,7 @@ from forebay.domain.limits import Bucket, Limit, LimitUsage
 from forebay.domain.operator_changes import limit_changes
 from forebay.domain.settlement import TokenCharge
 from forebay.stores.contract.values import QueueClaim
-from forebay.stores.shared.limits import (
+from forebay.stores.shared.limit_counters import (
     MAX_RECHECKS,
     MAX_UNPARKED,
     LimitBudget,

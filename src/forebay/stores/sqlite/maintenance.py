@@ -8,9 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.enqueue_rates import FULL_AFTER_MS
-from forebay.domain.job import DAY_MS, JobId, QueueName
+from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, stagger_task_name
@@ -22,6 +21,7 @@ from forebay.stores.shared.rows import (
     queue_from_row,
 )
 from forebay.stores.sqlite import fairness, limits
+from forebay.stores.sqlite.job_ends import end_waiting, remove_edges, remove_history
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.transaction import Transaction
 
@@ -80,20 +80,6 @@ def expire(tx: Transaction, limit: int) -> int:
         queue = end_waiting(tx, seq, job_id, JobState.CANCELLED, "expired")
         tx.record(Event(kind=EventKind.EXPIRED, job_id=job_id, queue=queue))
     return len(rows)
-
-
-def end_waiting(tx: Transaction, seq: int, job_id: JobId, state: JobState, reason: str) -> QueueName | None:
-    """Move a waiting job to the finished or the dead ones; return None if it does not wait."""
-    values = {"seq": seq, "job_id": job_id, "reason": reason, "now": tx.now}
-    tx.run("mark_dead_waiting" if state is JobState.DEAD else "finish_waiting", values)
-    removed = tx.all("remove_waiting", {"seq": seq, "job_id": job_id})
-    if not removed:
-        return None
-    queue, old_state, unique_key = removed[0]
-    tx.release_key(queue, unique_key, job_id)
-    tx.count_moved(queue, STATES[old_state], state)
-    tx.add_to_outbox([job_id], DependencyEvent(state.value))
-    return QueueName(queue)
 
 
 def move_queue_to_dead(tx: Transaction, queue: QueueName, limit: int) -> int:
@@ -197,20 +183,6 @@ def _prune_table(tx: Transaction, queue: Queue, table: str, before: int, limit: 
         tx.count_removed(queue.name, STATES[state])
     remove_progress(tx, [row[0] for row in rows])
     return len(rows)
-
-
-def remove_history(tx: Transaction, job_id: JobId) -> None:
-    """Remove a job's failed attempts and events."""
-    tx.run("failed_attempts_remove", {"job_id": job_id})
-    tx.run("events_remove", {"job_id": job_id})
-
-
-def remove_edges(tx: Transaction, job_id: JobId, state: JobState) -> None:
-    """Remove the edges to a job's parents. Its dependants learn of the removal, unless it has completed."""
-    if tx.has_edges():
-        tx.run("edges_remove", {"child_id": job_id})
-        if state is not JobState.COMPLETED:
-            tx.add_to_outbox([job_id], DependencyEvent.DELETED)
 
 
 def _archive_params(row: Row) -> dict[str, object]:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from forebay.domain.job import QueueName
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
 from forebay.stores.contract.metrics import MAX_ROWS
-from forebay.stores.shared.metrics import key_of, page_of, row_params, snapshots_of
+from forebay.stores.shared.metric_rows import key_of, page_of, row_params, snapshots_of
 from forebay.stores.shared.rows import Row
 from forebay.stores.sqlite.transaction import Transaction
 

@@ -12,10 +12,10 @@ from forebay.clock import Clock
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Timeline
+from forebay.domain.job_query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
 from forebay.domain.progress import JobProgress
-from forebay.domain.query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts, LaneCount, Position
 from forebay.domain.store_health import ServerUsage, StoreHealth
@@ -23,7 +23,7 @@ from forebay.domain.throughput import Throughput
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
 from forebay.errors import StoreError
-from forebay.stores.job_ids import seq_in_id
+from forebay.stores.id_generator import seq_in_id
 from forebay.stores.shared.audit_log import SqlAuditLogReader
 from forebay.stores.shared.rows import (
     Row,
@@ -45,7 +45,7 @@ from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.dependency_edges import find_met_edges
 from forebay.stores.sqlite.documents import SqliteDocumentReader
 from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
-from forebay.stores.sqlite.job_import import SqliteJobExport
+from forebay.stores.sqlite.job_import_and_export import SqliteJobExport
 from forebay.stores.sqlite.limits import SqliteLimitReader
 from forebay.stores.sqlite.metrics import SqliteMetricReader
 from forebay.stores.sqlite.rows import job_from_row

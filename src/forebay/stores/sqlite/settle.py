@@ -15,7 +15,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.rank import QueueRank
 from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
 from forebay.stores.contract.values import LeaseRefusal
-from forebay.stores.job_ids import seq_in_id
+from forebay.stores.id_generator import seq_in_id
 from forebay.stores.shared.rows import STATES, Row, errors_from_text, json_text
 from forebay.stores.sqlite.insert import insert_follow_ups
 from forebay.stores.sqlite.limits import release_slots

@@ -17,7 +17,7 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.shared.limits import LimitBudget
+from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.sqlite.claim import _claim
 from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.limits import charge, load_budget, save_budget, unpark_due

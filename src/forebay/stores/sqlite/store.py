@@ -9,9 +9,10 @@ from typing import Final, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.dependencies import PROPAGATION_BATCH, DependencyEvent
-from forebay.domain.job import Job, JobId, JobUpdate, NewJob, QueueName, WorkerId
+from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
 from forebay.domain.job_states import JobState
+from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
@@ -34,8 +35,8 @@ from forebay.stores.contract.values import (
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
-from forebay.stores.sqlite import admin, maintenance
 from forebay.stores.sqlite import leases as leases_module
+from forebay.stores.sqlite import maintenance, operator_actions
 from forebay.stores.sqlite.clock_readings import read_clock
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.database_paths import DatabasePaths
@@ -43,7 +44,7 @@ from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.documents import SqliteDocumentStore
 from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.insert import InsertRules, insert_all
-from forebay.stores.sqlite.job_import import SqliteJobImport
+from forebay.stores.sqlite.job_import_and_export import SqliteJobImport
 from forebay.stores.sqlite.limits import SqliteLimitStore
 from forebay.stores.sqlite.metrics import SqliteMetricStore
 from forebay.stores.sqlite.schedules import SqliteScheduleStore
@@ -52,7 +53,7 @@ from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
 from forebay.stores.sqlite.wakeups import SqliteNotifier
 from forebay.stores.sqlite.worker_locks import WorkerLocks
-from forebay.stores.sqlite.workers import answer_command, heartbeat, send_command, take_commands
+from forebay.stores.sqlite.workers_and_commands import answer_command, heartbeat, send_command, take_commands
 
 T = TypeVar("T")
 LARGE_WAL: Final = 64 * 1_048_576
@@ -209,12 +210,12 @@ class SqliteStore(
                     if states.get(job_id, JobState.COMPLETED) is not JobState.COMPLETED
                 ]
                 tx.add_to_outbox(left, DependencyEvent.CANCEL)
-            return [admin.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+            return [operator_actions.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: admin.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: operator_actions.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -228,10 +229,10 @@ class SqliteStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._write(lambda tx: admin.revive_all(tx, ids, options), durable=True)
+        return self._write(lambda tx: operator_actions.revive_all(tx, ids, options), durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
-        return self._write(lambda tx: [admin.delete(tx, job_id, actor) for job_id in ids])
+        return self._write(lambda tx: [operator_actions.delete(tx, job_id, actor) for job_id in ids])
 
     def save_queue(
         self,
@@ -241,10 +242,14 @@ class SqliteStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(lambda tx: admin.save_queue(tx, name, changes or {}, state, actor), durable=True)
+        return self._write(
+            lambda tx: operator_actions.save_queue(tx, name, changes or {}, state, actor), durable=True
+        )
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(lambda tx: admin.drop_queue(tx, name, limit, actor, force=force), durable=True)
+        return self._write(
+            lambda tx: operator_actions.drop_queue(tx, name, limit, actor, force=force), durable=True
+        )
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         # The lock of a supervised worker is its supervisor's. A worker that sends its own heartbeats, because

@@ -17,8 +17,8 @@ from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, Scoring, compute_rank
 from forebay.errors import StoreError
-from forebay.stores.job_ids import RANDOM_BITS, SeqIds, first_seq, seq_in_id
-from forebay.stores.shared.limits import StoredLimit
+from forebay.stores.id_generator import RANDOM_BITS, SeqIds, first_seq, seq_in_id
+from forebay.stores.shared.limit_counters import StoredLimit
 from forebay.stores.shared.rows import STATES, Row, changes_text, json_text, queue_from_row, row_from_queue
 
 UNCOUNTED: Final = 256

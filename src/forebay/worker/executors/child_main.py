@@ -21,9 +21,9 @@ from msgspec.structs import replace
 
 from forebay.app.job_logs import add_job_fields_to_logs
 from forebay.app.job_serialization import job_from_dict
+from forebay.deferred_interrupts import set_interruptible
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
-from forebay.interrupts import set_interruptible
 from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
 from forebay.worker.assignment import Assignment
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
@@ -92,8 +92,8 @@ class RunningAttempt:
 
 
 class MainThread:
-    """The thread that runs jobs. While it is in a region of `forebay.interrupts` the signal handler raises
-    nothing. The handler runs on this very thread, so there is nothing to synchronise."""
+    """The thread that runs jobs. The signal handler raises nothing in regions of `deferred_interrupts`. The
+    handler runs on this very thread, so there is nothing to synchronise."""
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
         self._catch_up = catch_up

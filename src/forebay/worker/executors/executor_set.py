@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from forebay.app.registry import Registry
+from forebay.app.program_registry import Registry
 from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.lane import lanes_for_program
@@ -19,13 +19,13 @@ from forebay.worker.executors.program_origin import (
     origin_of_this_program,
     present_folder,
 )
-from forebay.worker.executors.threads import ThreadExecutor
+from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker
 
 if TYPE_CHECKING:
-    from forebay.worker.executors.event_loop import EventLoopExecutor
-    from forebay.worker.executors.isolated import IsolatedExecutor
+    from forebay.worker.executors.event_loop_executor import EventLoopExecutor
+    from forebay.worker.executors.isolated_executor import IsolatedExecutor
 
 
 class ExecutorSet:
@@ -68,7 +68,7 @@ class ExecutorSet:
 
     def _ensure_isolated(self) -> IsolatedExecutor:
         if self._isolated is None:
-            from forebay.worker.executors.isolated import IsolatedExecutor  # noqa: PLC0415 - few need it
+            from forebay.worker.executors.isolated_executor import IsolatedExecutor  # noqa: PLC0415 - few need it
 
             self._isolated = IsolatedExecutor(
                 self._sizes[ExecutorKind.ISOLATED],
@@ -83,7 +83,7 @@ class ExecutorSet:
 
     def _ensure_loop(self) -> EventLoopExecutor:
         if self._loop is None:
-            from forebay.worker.executors.event_loop import EventLoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
+            from forebay.worker.executors.event_loop_executor import EventLoopExecutor  # noqa: PLC0415 - it loads asyncio: 20 ms
 
             self._loop = EventLoopExecutor(
                 self._sizes[ExecutorKind.COROUTINES], self._invoke, self._inbox, self._clock

@@ -31,7 +31,7 @@ from forebay.operations.settlement_isolation import FallbackSettlements, settle_
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult
-from forebay.stores.job_ids import new_worker_id
+from forebay.stores.id_generator import new_worker_id
 from forebay.worker.lease_table import STOPPED, LeaseEntry
 from forebay.worker.supervisor.messages import (
     CancelsRequested,

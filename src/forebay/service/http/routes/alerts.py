@@ -8,7 +8,7 @@ from litestar import delete, get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from forebay.domain.alert import Severity
-from forebay.domain.query import MAX_PAGE
+from forebay.domain.job_query import MAX_PAGE
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import alerts as permitted
 from forebay.service.schema.alerts import (

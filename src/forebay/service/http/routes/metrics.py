@@ -8,7 +8,8 @@ from typing import Annotated
 from litestar import get, head
 from litestar.params import QueryParameter
 
-from forebay.domain.job import DAY_MS, MAX_TASK_NAME
+from forebay.domain.job import DAY_MS
+from forebay.domain.job_validation import MAX_TASK_NAME
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, MAX_WINDOW_MS
 from forebay.service.http.request_context import HttpRequest, QueuePath, permit_of
 from forebay.service.permissions import metrics as permitted

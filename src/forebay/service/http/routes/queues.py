@@ -9,7 +9,8 @@ from litestar.params import JSONBody, QueryParameter
 
 from forebay.service.http.request_context import HttpRequest, QueuePath, permit_of
 from forebay.service.permissions import queues as permitted
-from forebay.service.schema.job_admin import BulkResponse, FilterRequest
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import FilterRequest
 from forebay.service.schema.queues import (
     CreateQueueRequest,
     DropResponse,

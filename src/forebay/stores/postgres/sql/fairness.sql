@@ -19,7 +19,7 @@ where s.queue = %(queue)s and s.fairness_key = m.fairness_key and s.virtual_time
 -- name: fairness_keys_join: delete the rows without a virtual time, and give each of their keys a virtual time if it
 -- has none. A key that had nothing to run starts one step behind the first; keys with another step than the usual one
 -- are given.
--- A key with lanes behind limits resumes from the virtual time stored there, at most one step from the first
+-- A key with lanes at limits resumes from the virtual time stored there, at most one step from the first
 -- (`resuming_virtual_time` in domain/fairness.py). `least` and `greatest` ignore nulls.
 -- Index: fairness_keys_virtual_time and limit_fairness_lanes_key.
 with arrivals as (
@@ -86,7 +86,7 @@ where queue = any(%(queues)b::text[])
   and not exists (select 1 from forebay.side_lanes where queue = s.queue and lane = 'fairness:' || s.fairness_key);
 
 -- name: fairness_keys_remove: delete those of these fairness keys that have nothing to run. If an uncommitted insert
--- adds a job of one, a row without a virtual time comes with it. Their lanes behind limits keep their virtual times.
+-- adds a job of one, a row without a virtual time comes with it. Their lanes at limits keep their virtual times.
 -- Index: side_lanes_order and limit_fairness_lanes_key.
 with removed as (
   delete from forebay.fairness_keys s
@@ -119,7 +119,7 @@ set virtual_time = l.virtual_time + m.step
 from unnest(%(fairness_keys)b::text[], %(steps)b::bigint[]) as m (fairness_key, step)
 where l.queue = %(queue)s and l.scope = %(scope)s and l.fairness_key = m.fairness_key;
 
--- name: limit_fairness_candidates: lock the next jobs of fairness lanes behind a limit, so many of each.
+-- name: limit_fairness_candidates: lock the next jobs of fairness lanes at a limit, so many of each.
 -- Locks: SKIP LOCKED.
 -- Index: side_lanes_order.
 select g.ctid::text, w.lane
@@ -134,7 +134,7 @@ cross join lateral (
 ) as g
 order by w.nth;
 
--- name: limit_fairness_join: record fairness keys whose jobs were parked behind limits. A new key starts one step
+-- name: limit_fairness_join: record fairness keys whose jobs were parked at limits. A new key starts one step
 -- behind the first.
 -- Locks: the caller holds the fairness lock of the queue.
 insert into forebay.limit_fairness_lanes (queue, scope, fairness_key, virtual_time, resume_virtual_time)
@@ -155,7 +155,7 @@ left join lateral (
 ) as s on true
 on conflict (queue, scope, fairness_key) do nothing;
 
--- name: limit_fairness_remove: delete those of these fairness keys that have no jobs behind the limit.
+-- name: limit_fairness_remove: delete those of these fairness keys that have no jobs parked at the limit.
 -- Locks: the caller holds the fairness lock of the queue, so no other transaction puts a job into a lane meanwhile.
 -- Index: side_lanes_order.
 delete from forebay.limit_fairness_lanes l
@@ -169,7 +169,7 @@ where l.queue = %(queue)s
     offset 0
   );
 
--- name: limit_fairness_unpark: move jobs that this transaction has locked from behind a limit into the lanes of their
+-- name: limit_fairness_unpark: move jobs that this transaction has locked from the lanes of a limit into those of their
 -- fairness keys. The key stands behind the tab in the name of the limit lane.
 update forebay.side_lanes
 set lane = 'fairness:' || split_part(lane, E'\t', 2)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # Django has no types
 else:
     from django.core.management.base import BaseCommand
 
-APP = "forebay.integrations.django.worker:app"
+APP = "forebay.integrations.django.worker_app:app"
 
 
 class Command(BaseCommand):
