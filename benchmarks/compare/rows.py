@@ -108,13 +108,13 @@ class Visit:
         with subprocess.Popen(
             words, cwd=TOP, env=self.where.environment, stdin=PIPE, stdout=PIPE, text=True, bufsize=1
         ) as program:
-            asked, told = program.stdin, program.stdout
-            assert asked
-            assert told
+            requests, answers = program.stdin, program.stdout
+            assert requests
+            assert answers
 
             def unfinished() -> int:
-                asked.write("\n")
-                return int(told.readline())
+                requests.write("\n")
+                return int(answers.readline())
 
             unfinished()  # it is connected
             try:
