@@ -70,6 +70,10 @@ def page() -> str:
             ),
         ),
         (
+            "that has waited for # s ends the message that has arrived for the longest time, if that is # s",
+            (incoming_message_limits.CONTENDED_TIMEOUT_SECONDS,) * 2,
+        ),
+        (
             "# of their messages arrive at a time, each within # s |",
             (keyless_call_limits.MAX_OPEN_ARRIVING, keyless_call_limits.OPEN_ARRIVAL_TIMEOUT_SECONDS),
         ),

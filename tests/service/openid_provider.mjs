@@ -1,8 +1,10 @@
-// A certified OpenID provider for tests: `node openid_provider.mjs LIBRARY SETTINGS`. It writes its address.
+// A certified OpenID provider for tests: `node openid_provider.mjs LIBRARY SETTINGS`. It writes its address. Then each
+// line of its input changes people, and is answered with a line.
 //
 // People log in with their name and any password. It demands PKCE, the client's secret and the redirect URI.
 
 import { createServer } from "node:http";
+import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
 const [library, text] = process.argv.slice(2);
@@ -32,5 +34,6 @@ server.listen(0, "127.0.0.1", () => {
   server.on("request", provider.callback());
   console.log(issuer);
 });
-process.stdin.on("end", () => process.exit());
-process.stdin.resume();
+const changes = createInterface({ input: process.stdin });
+changes.on("line", (people) => console.log(Object.assign(settings.people, JSON.parse(people)) && "done"));
+changes.on("close", () => process.exit());

@@ -28,9 +28,25 @@ PEOPLE: Final = {
 _FORM: Final = re.compile(r'<form[^>]*action="([^"]+)"')
 
 
+class Provider:
+    """A provider that runs."""
+
+    def __init__(self, issuer: str, process: subprocess.Popen[str]) -> None:
+        self.issuer = issuer
+        self._process = process
+
+    def change_groups(self, name: str, *groups: str) -> None:
+        """Let a person be in these groups from now on."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({name: {**PEOPLE[name], "groups": groups}}) + "\n")
+        self._process.stdin.flush()
+        assert any(line == "done\n" for line in self._process.stdout)
+
+
 @contextmanager
-def providing(redirect_uri: str, *, by_userinfo: bool = False, **client: Any) -> Iterator[str]:
-    """The issuer, while the block lasts. Claims are in the ID token, or with `by_userinfo` asked for."""
+def providing(redirect_uri: str, *, by_userinfo: bool = False, **client: Any) -> Iterator[Provider]:
+    """A provider while the block lasts. Claims are in the ID token, or with `by_userinfo` asked for."""
     settings = {
         "redirect_uri": redirect_uri,
         "client": client or {"client_secret": SECRET},
@@ -44,7 +60,7 @@ def providing(redirect_uri: str, *, by_userinfo: bool = False, **client: Any) ->
         issuer = next((line.strip() for line in process.stdout if line.startswith("http://")), "")
         assert issuer, "the provider has not started"
         try:
-            yield issuer
+            yield Provider(issuer, process)
         finally:
             process.stdin.close()  # then it ends
             process.wait(PATIENCE)

@@ -68,6 +68,15 @@ def test_the_system_does_not_keep_an_answer_until_its_head_is_confirmed(hasty: S
     assert Hasty.is_sent_at_once
 
 
+def test_a_small_answer_comes_in_one_piece() -> None:
+    with serving(open_engine("memory://")) as served, connected(served) as asking:
+        asking.sendall(b"GET /v1/session HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        head, _, body = asking.recv(65_536).partition(b"\r\n\r\n")
+
+    assert b"content-length: %d\r\n" % len(body) in head.lower() + b"\r\n"
+    assert body.endswith(b"}")
+
+
 def test_a_request_may_take_longer_than_its_head(hasty: Served) -> None:
     body = f'{{"queues": ["{hasty.queue()}"], "wait_seconds": 0.6}}'
     request = (

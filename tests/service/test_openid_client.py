@@ -52,11 +52,11 @@ def start(engine: Engine) -> Iterator[Start]:
         def begin(*, secret: str | None = SECRET, by_userinfo: bool = False, **client: Any) -> str:
             listener = open_listener(HERE)
             home = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            issuer = stack.enter_context(
+            provider = stack.enter_context(
                 providing(f"{home}{BEGIN}/callback", by_userinfo=by_userinfo, **client)
             )
             openid = OpenIdSettings(
-                issuer=issuer,
+                issuer=provider.issuer,
                 client_id="forebay",
                 client_secret=secret,
                 groups=GROUPS,

@@ -93,6 +93,8 @@ def match_kept_outcomes(answer: SettleAndClaimResult, outcomes: Sequence[tuple[L
     """Return whether each of these outcomes was stored, by lease and kind. The first outcome of an attempt
     counts."""
     stored = {*answer.settled, *answer.repeated}
+    if not answer.refused:
+        return [lease.job_id in stored for lease, _ in outcomes]
     # By lease: of two attempts at one job, one may have been lost.
     refused = Counter(refusal.lease for refusal in answer.refused)
     offered = Counter(lease for lease, _ in outcomes)
@@ -181,14 +183,13 @@ def select_newly_settled(
     """Return the settlements that this answer has written, each once, for the metrics. Not repeated ones: the
     call that wrote them has counted them."""
     settled = set(answer.settled)
+    first = {_lease(end): end for end in reversed(settlements)}  # a later one contradicts it and is refused
+    found = [(jobs[lease], end) for lease, end in first.items() if lease.job_id in settled]
+    if not answer.refused:
+        return found
     refused = Counter(refusal.lease for refusal in answer.refused)
     offered = Counter(map(_lease, settlements))
-    first = {_lease(end): end for end in reversed(settlements)}  # a later one contradicts it and is refused
-    return [
-        (jobs[lease], end)
-        for lease, end in first.items()
-        if lease.job_id in settled and refused[lease] < offered[lease]
-    ]
+    return [(job, end) for job, end in found if refused[_lease(end)] < offered[_lease(end)]]
 
 
 def _settle_by_bisection(

@@ -97,19 +97,24 @@ def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any], *, limit: int = 
 
     `limit` includes the header.
     """
+    call = _tag_call(args, kwargs)
+    data = _add_header(_ENCODE(call))
+    if len(data) > limit:
+        raise _too_large_error(call, len(data), limit)
+    return data
+
+
+def _tag_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Call:
+    """Return the arguments of a job with tags; raise PayloadError."""
     if len(args) > MAX_ARGS or len(kwargs) > MAX_KWARGS:
         raise _too_many_error(args, kwargs)
     root = "args"
     try:
         stored_args = tag_items(args)
         root = "kwargs"
-        call = _Call(VERSION, stored_args, tag_named(kwargs) if kwargs else {})
+        return _Call(VERSION, stored_args, tag_named(kwargs) if kwargs else {})
     except TypeMismatch as exc:
         raise unstorable_error(exc, root) from None
-    data = _add_header(_ENCODE(call))
-    if len(data) > limit:
-        raise _too_large_error(call, len(data), limit)
-    return data
 
 
 def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = MAX_PAYLOAD) -> bytes:
@@ -125,6 +130,8 @@ def encode_tagged_call(args: list[Any], kwargs: dict[str, Any], *, limit: int = 
         if _may_hold_tags(body):
             # One by one: a keyword may be called "~".
             args, kwargs = untag(args), {name: untag(value) for name, value in kwargs.items()}
+        elif _tag_call(args, kwargs) == call:  # nearly always; then the JSON is that of the payload
+            return _add_header(body)
     except TypeMismatch as exc:
         raise _tag_error(exc, "args") from exc
     except RecursionError as exc:
@@ -184,6 +191,8 @@ def encode_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
 def encode_tagged_result(value: Any, *, limit: int = MAX_PAYLOAD) -> bytes:
     """Encode the result of a task from JSON with tags; raise PayloadError. The size is checked first, as in
     `encode_tagged_call`."""
+    if value is None:
+        return _NONE_RESULT
     try:
         body = _ENCODE(_Result(VERSION, value))
         _check_result_size(len(body) + _BARE_HEADER, limit)

@@ -145,7 +145,7 @@ class ClientRateLimiter:
 
     def usage(self, client: str, own: Quota = NO_QUOTA) -> ClientUsage:
         """Return the usage of this client; raises TooManyRequests while it has transferred too many bytes."""
-        quota = own.with_defaults(self._quota)
+        quota = self._quota if own == NO_QUOTA else own.with_defaults(self._quota)
         if quota.bytes_rate is not None:
             self._check_bytes(client, quota.bytes_rate)
         return ClientUsage(client, quota, self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -51,4 +52,4 @@ class OpenCalls:
         """Return the message of an admitted call in its turn. Addresses take turns, and the calls of each."""
         address = network_of(address_of(context.peer()))
         async with self._arrivals_of.turn(address), self._arrivals.turn("all"):
-            return await read_message(context, OPEN_ARRIVAL_TIMEOUT_SECONDS)
+            return await read_message(context, asyncio.timeout(OPEN_ARRIVAL_TIMEOUT_SECONDS))

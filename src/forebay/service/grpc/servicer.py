@@ -8,11 +8,10 @@ open for ever by never sending it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 from urllib.parse import unquote
@@ -27,7 +26,7 @@ from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.client_rates_and_quotas import Connection, RateAllowance
 from forebay.service.generated import forebay_pb2
-from forebay.service.grpc.incoming_message_limits import ARRIVAL_TIMEOUT_SECONDS, Arrivals
+from forebay.service.grpc.incoming_message_limits import Arrivals
 from forebay.service.grpc.message_codec import mapping_of, message_name
 from forebay.service.grpc.method_table import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest
@@ -118,7 +117,7 @@ class Servicer:
     async def _answer(self, method: MethodSpec, context: Any, call: CallRecorder) -> bytes:
         permit = await self._authorize(context, call)
         async with self._arrivals.turn(permit.caller.name) as turn:
-            body = await read_message(context)
+            body = await read_message(context, turn.arrive())
             if len(body) <= LARGE:
                 turn.end()
             with permit.caller.holding(len(body)) if len(body) > LARGE else nullcontext():
@@ -133,8 +132,8 @@ class Servicer:
     async def _send_stream(self, method: MethodSpec, context: Any, call: CallRecorder) -> None:
         permit = await self._authorize(context, call)
         assert method.stream is not None  # noqa: S101 - it has no unary call
-        async with self._arrivals.turn(permit.caller.name):
-            request = await self._read(method, await read_message(context), permit)
+        async with self._arrivals.turn(permit.caller.name) as turn:
+            request = await self._read(method, await read_message(context, turn.arrive()), permit)
         # Closed here, not by garbage collection: its leases go back when the call ends.
         async with aclosing(method.stream(permit, request)) as responses:
             async for response in responses:
@@ -222,13 +221,13 @@ class MessageTimeout(Exception):
     """Call whose message did not arrive in time."""
 
 
-async def read_message(context: Any, timeout: float = ARRIVAL_TIMEOUT_SECONDS) -> bytes:
-    """Return the message of a call; raises MessageTimeout or InvalidRequest."""
+async def read_message(context: Any, limit: AbstractAsyncContextManager[object]) -> bytes:
+    """Return the message of a call within a time limit; raises MessageTimeout or InvalidRequest."""
     try:
-        async with asyncio.timeout(timeout):
+        async with limit:
             body = await context.read()
     except TimeoutError as exc:
-        raise MessageTimeout(f"the request has not arrived within {timeout:g} s") from exc
+        raise MessageTimeout("the request has not arrived in time") from exc
     if body is grpc.aio.EOF:
         raise InvalidRequest("the call has no message")
     message: bytes = body

@@ -106,8 +106,10 @@ class AuthMiddleware:
     def _find_session(self, scope: HTTPScope, headers: Headers) -> ShownSession | None:
         """Return the session in the cookie; raises Forbidden for a request that another site may have
         made."""
-        cookie = Cookie.of(scope, SESSION, is_secure=self._is_secure)
-        found = cookie.find(headers.get("cookie", ""))
+        sent = headers.get("cookie")
+        if sent is None:
+            return None
+        found = Cookie.of(scope, SESSION, is_secure=self._is_secure).find(sent)
         if found is None:
             return None
         check_page(scope["method"], headers)
@@ -120,8 +122,10 @@ def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
     A browser presents a certificate with every request, as it does a cookie; programs send no Origin.
     """
     name: str | None = scope.get("state", {}).get(CERTIFICATE)
+    if name is None:
+        return None
     origin = headers.get("origin")
-    if name is not None and origin is not None and not is_same_origin(origin, headers.get("host", "")):
+    if origin is not None and not is_same_origin(origin, headers.get("host", "")):
         raise Forbidden("a client certificate is not accepted from pages of other sites")
     return name
 

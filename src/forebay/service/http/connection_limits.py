@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -16,7 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from forebay.service.client_rates_and_quotas import Connection
 from forebay.service.connection_budgets import Budget
 from forebay.service.http.auth import CERTIFICATE, CONNECTION
-from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS
+from forebay.service.http.body_timeout import ARRIVAL_TIMEOUT_SECONDS, HAS_BODY
+from forebay.service.http.joined_writes import JoinedWrites
 from forebay.service.request_log import Refusals
 from forebay.service.tls_certificates import subject_name
 
@@ -40,8 +41,11 @@ class ConnectionLimits(H11Protocol):
     age_seconds: float = 3_600.0  # streams end after ten minutes, waits after seconds
     body_rest_seconds: float = 2.0
     app_state: dict[str, Any]
+    # A timer for each request would cost more than a look at the clock. So the timer of an earlier phase goes
+    # on; when it fires, it starts again for the rest of the present one.
     _timer: asyncio.TimerHandle | None = None
     _limit: float | None = None
+    _ends_at = 0.0
     _is_admitted = False
 
     def __init__(
@@ -49,7 +53,7 @@ class ConnectionLimits(H11Protocol):
     ) -> None:
         super().__init__(*args, **more)
         self._connection = Connection()
-        self.app_state = {**self.app_state, CONNECTION: self._connection}
+        self.app_state = {**self.app_state, CONNECTION: self._connection, HAS_BODY: self._has_body}
         self._budget = budget
         self._refusals = refusals
 
@@ -64,10 +68,11 @@ class ConnectionLimits(H11Protocol):
         name = subject_name(transport.get_extra_info("peercert"))
         if name is not None:
             self.app_state = {**self.app_state, CERTIFICATE: name}
-        # A response is written in two parts, head and body. With Nagle's algorithm the kernel delays the body
-        # until the client has acknowledged the head, which takes 40 ms. asyncio sets TCP_NODELAY only on
-        # sockets that were created with the protocol number, which accepted sockets do not have.
+        # A large response is written in two parts, head and body. With Nagle's algorithm the kernel delays
+        # the body until the client has acknowledged the head, which takes 40 ms. asyncio sets TCP_NODELAY
+        # only on sockets that were created with the protocol number, which accepted sockets do not have.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.transport = cast("asyncio.Transport", JoinedWrites(transport, self.loop))
         self._start_phase_timer()
 
     def _refuse(self, transport: asyncio.Transport) -> None:
@@ -82,13 +87,14 @@ class ConnectionLimits(H11Protocol):
         self._start_phase_timer()
 
     def on_response_complete(self) -> None:
-        self._stop_timer()  # a pipelined request may be here already, with an age of its own
+        self._limit = None  # a pipelined request may be here already, with an age of its own
         super().on_response_complete()
         self._start_phase_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._stop_timer()
+        if self._timer is not None:
+            self._timer.cancel()
         self._connection.close()
         if self._is_admitted and self._budget is not None:
             self._budget.release(self._address)
@@ -97,15 +103,33 @@ class ConnectionLimits(H11Protocol):
         super().timeout_keep_alive_handler()
         self._abort_if_stalled(None)
 
+    def _has_body(self) -> bool:
+        """Return whether all of the request is here."""
+        return not self.cycle.more_body
+
     def _start_phase_timer(self) -> None:
         """Start the timer when a phase begins; later bytes of the phase do not restart it."""
         limit = self._phase_limit()
         if limit == self._limit:
             return
-        self._stop_timer()
-        if limit is not None:
-            self._limit = limit
-            self._timer = self.loop.call_later(limit, self._close)
+        self._limit = limit
+        if limit is None:
+            return
+        self._ends_at = self.loop.time() + limit
+        if self._timer is None or self._timer.when() > self._ends_at:
+            self._restart_timer()
+
+    def _restart_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(self._ends_at, self._end_phase)
+
+    def _end_phase(self) -> None:
+        self._timer = None
+        if self._limit is not None and self.loop.time() < self._ends_at:
+            self._restart_timer()
+        elif self._limit is not None:
+            self._close()
 
     def _phase_limit(self) -> float | None:
         cycle: RequestResponseCycle | None = self.cycle  # none before the first request
@@ -116,12 +140,6 @@ class ConnectionLimits(H11Protocol):
         # Between two requests uvicorn's keep-alive timer runs, until the next byte.
         is_head = self.conn.their_state is h11.IDLE and self.timeout_keep_alive_task is None
         return self.head_seconds if is_head else None
-
-    def _stop_timer(self) -> None:
-        self._limit = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _close(self) -> None:
         self.transport.close()

@@ -18,7 +18,7 @@ from litestar.types import Receive
 
 from forebay.service.http.client_disconnect import ClientDisconnected
 from forebay.service.http.request_context import service_of
-from forebay.service.runtime.codec_threads import BODY_SIZE
+from forebay.service.runtime.codec_threads import BODY_SIZE, LARGE
 from forebay.service.schema.base import InvalidRequest
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
@@ -34,6 +34,8 @@ class StrictRequest(Request[Any, Any, Any]):
     async def decode(self, handler: BaseRouteHandler, body: bytes) -> Any:
         """Return the argument of a handler; raises InvalidRequest. Records the size of the request."""
         BODY_SIZE.set(len(body))
+        if len(body) <= LARGE:  # without a coroutine more for each small request
+            return decode_body(handler, body)
         return await service_of(self).pool.converter.run(len(body), decode_body, handler, body)
 
 

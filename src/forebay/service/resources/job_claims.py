@@ -58,16 +58,13 @@ logger: logging.Logger = logging.getLogger(__name__)
 class EndedAttempt:
     """Ended attempt: the stored job, the lease holder and the outcome."""
 
-    __slots__ = ("job", "outcome", "worker")
+    __slots__ = ("job", "lease", "outcome", "worker")
 
     def __init__(self, job: Job, worker: WorkerId, outcome: Outcome) -> None:
         self.job: Job = job
         self.worker: WorkerId = worker
         self.outcome: Outcome = outcome
-
-    @property
-    def lease(self) -> Lease:
-        return Lease(self.job.id, self.job.attempt)
+        self.lease: Lease = Lease(job.id, job.attempt)
 
 
 class ClaimResource:
@@ -232,6 +229,8 @@ class ClaimResource:
                 logger.warning(
                     "the outcome of attempt %d of job %s comes too late", attempt.job.attempt, attempt.job.id
                 )
+        if not busy:
+            return kept
         return [
             _busy_error(attempt.job.id) if attempt.lease in busy else is_kept
             for attempt, is_kept in zip(attempts, kept, strict=True)
@@ -248,8 +247,8 @@ class ClaimResource:
 
     def _count(self, settled: SettledJobs) -> None:
         self._claim_waiters.metrics.count_settled(settled)
-        for job, _ in settled:
-            self._claim_waiters.presence.record(job.queue)
+        for queue in {job.queue for job, _ in settled}:
+            self._claim_waiters.presence.record(queue)
 
     # Leases
 
@@ -340,7 +339,8 @@ def _check_outcome(job: Job | None, request: OutcomeRequest) -> EndedAttempt | F
 def _ended_attempt(job: Job, request: OutcomeRequest, outcome: Outcome) -> EndedAttempt:
     token = DecodedLeaseToken.parse(request.lease)
     # The store's guard refuses the outcome of another attempt or another holder.
-    return EndedAttempt(replace(job, attempt=token.attempt), token.worker, outcome)
+    ended = job if job.attempt == token.attempt else replace(job, attempt=token.attempt)
+    return EndedAttempt(ended, token.worker, outcome)
 
 
 def _settle_result(job_id: str, result: bool | Exception) -> SettleResult:

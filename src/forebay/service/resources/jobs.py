@@ -31,7 +31,7 @@ from forebay.payload.masking import mask
 from forebay.service.problem_details import problem_of
 from forebay.service.resources.job_reads import JobReads, QueueFilter
 from forebay.service.runtime.claim_waiters import ClaimWaiters
-from forebay.service.runtime.codec_threads import BODY_SIZE
+from forebay.service.runtime.codec_threads import BODY_SIZE, LARGE
 from forebay.service.runtime.request_stats import RequestStats
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.runtime.write_batcher import WriteBatcher
@@ -78,7 +78,8 @@ class JobResource:
 
         Its parents inherit its priority, in queues that `may_raise` allows.
         """
-        job = await self._pool.converter.run(BODY_SIZE.get(), new_job, request)
+        size = BODY_SIZE.get()
+        job = new_job(request) if size <= LARGE else await self._pool.converter.run(size, new_job, request)
         try:
             receipt = await self._insert_one(job, may_raise)
         except StoreBusy as exc:
