@@ -4,9 +4,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# The first Python on the path that is new enough.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# The first Python on the path that is new enough. Looked for once, and only by a target that installs.
+PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done))$(PYTHON)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -95,12 +95,12 @@ test-stores: $(call ready,test) #: the store contract, the model test and what o
 	$(BIN)/pytest -n auto --dist worksteal tests/stores $(ARGS)
 
 # Status 69: no browser can be installed here, or the packages of the page cannot be fetched, so there is nothing to
-# drive. Each other failure is a fault of our own.
+# drive. Each other failure is a fault of our own. `make` and not $(MAKE): a dry run would start the line.
 test-extended: $(call ready,extended) dashboard #: what test-all runs beyond test
 	$(BIN)/pytest -n auto --dist worksteal -m extended tests $(ARGS)
 	@$(BIN)/python tools/chromium.py > /dev/null && $(BIN)/python -m tools.dashboard --fetch; missing=$$?; \
 	case $$missing in \
-	0) $(MAKE) --no-print-directory test-browser ARGS= ;; \
+	0) make --no-print-directory test-browser ARGS= ;; \
 	69) echo "make test-browser was left out: see above for what is missing" ;; \
 	*) exit $$missing ;; \
 	esac
