@@ -21,6 +21,7 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
+from tests.servers import MEMORY
 
 TESTS: Final = Path(__file__).parent
 # Every test of these folders and files is left to `make test-all`.
@@ -33,9 +34,6 @@ WAITING: Final = frozenset(
 )
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
 SERVERS: Final = ("postgres", "redis")
-# Memory as a file system: a commit to a disk takes half of the time of a test on SQLite. tmp_path of a test
-# that has passed is removed at once.
-MEMORY: Final = "/dev/shm"  # noqa: S108 - pytest makes a folder there that is this user's
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server in use.
 FOREIGN: Final = (
@@ -69,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         _compile_package()
+        # A commit to a disk takes half of the time of a test on SQLite. tmp_path of a test that has passed
+        # is removed at once.
         if _has_room(MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # the root of tmp_path
     gc.disable()  # until all tests are collected: a million objects are made, and none is garbage
