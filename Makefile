@@ -58,13 +58,15 @@ check: $(call ready,check) ## Change: format, lint, types, imports, requirement 
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/requirements.py --check
-	$(BIN)/pytest tests/house tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
+	$(BIN)/pytest -n 3 --dist worksteal tests/house --quiet
+	$(BIN)/pytest tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
 
-# More processes than cores, because many tests wait: tests/conftest.py says how many.
+# More processes than cores, because many tests wait: tests/conftest.py says how many. tests/house is about the
+# repository itself: `make check` runs it.
 test: $(call ready,test) dashboard ## Change: the tests that tell whether a change is right
-	$(BIN)/pytest -n auto --dist worksteal -m "not extended" tests $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not extended" tests --ignore=tests/house $(ARGS)
 
-test-all: test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
+test-all: check test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
 
 docs: $(call ready,test site) ## Change: links in the documents lead somewhere, and code in them runs
 	$(BIN)/python tools/check_links.py
