@@ -26,7 +26,12 @@ from tests.servers import MEMORY
 TESTS: Final = Path(__file__).parent
 # Every test of these folders and files is left to `make test-all`.
 EXTENDED: Final = frozenset(
-    TESTS / name for name in ("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging")
+    TESTS / name
+    for name in (
+        *("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging"),
+        # Whole runs at full load, of what other tests show part by part.
+        *("end_to_end/test_four_processes.py", "end_to_end/test_soak.py"),
+    )
 )
 # Tests of these folders and files start programs and wait for them, for leases and for restarts.
 WAITING: Final = frozenset(
