@@ -30,12 +30,27 @@ EXTENDED: Final = frozenset(
     for name in (
         *("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging"),
         # Whole runs at full load, of what other tests show part by part.
-        *("end_to_end/test_four_processes.py", "end_to_end/test_soak.py"),
+        *(
+            "end_to_end/test_four_processes.py",
+            "end_to_end/test_soak.py",
+            "security/test_others_are_served.py",
+        ),
     )
 )
 # Tests of these folders and files start programs and wait for them, for leases and for restarts.
 WAITING: Final = frozenset(
-    TESTS / name for name in ("cli/dev", "docs", "end_to_end", "house", "importers", "integrations", "worker")
+    TESTS / name
+    for name in (
+        *(
+            "cli/commands/test_stats.py",
+            "cli/dev",
+            "cli/test_alert_delivery_options.py",
+            "cli/test_program.py",
+        ),
+        *("docs", "end_to_end", "house", "importers", "integrations", "security/test_open_endpoints.py"),
+        *("security/test_quotas.py", "service/test_consumer_metrics.py", "service/test_dead_letters.py"),
+        *("stores/test_redis_fire.py", "worker"),
+    )
 )
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
 SERVERS: Final = ("postgres", "redis")
@@ -115,9 +130,9 @@ def _share(config: pytest.Config) -> tuple[int, int]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes `-n auto` starts. Half of the tests' time is waiting; a process and its
-    servers take half a gigabyte."""
-    return min(2 * _cores() + 1, 9)
+    """Return how many processes `-n auto` starts. The tests that wait need more than half of them; a process
+    and its servers take half a gigabyte."""
+    return min(3 * _cores(), 9)
 
 
 def _cores() -> int:
