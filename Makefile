@@ -4,9 +4,9 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
-# The first Python on the path that is new enough.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# The first Python on the path that is new enough. Looked for once, and only by a target that installs.
+PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done))$(PYTHON)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -58,13 +58,15 @@ check: $(call ready,check) ## Change: format, lint, types, imports, requirement 
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports
 	$(BIN)/python tools/requirements.py --check
-	$(BIN)/pytest tests/house tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
+	$(BIN)/pytest -n 3 --dist worksteal tests/house --quiet
+	$(BIN)/pytest tests/domain --quiet --cov=forebay.domain --cov-branch --cov-fail-under=100
 
-# More processes than cores, because many tests wait: tests/conftest.py says how many.
+# More processes than cores, because many tests wait: tests/conftest.py says how many. tests/house is about the
+# repository itself: `make check` runs it.
 test: $(call ready,test) dashboard ## Change: the tests that tell whether a change is right
-	$(BIN)/pytest -n auto --dist worksteal -m "not extended" tests $(ARGS)
+	$(BIN)/pytest -n auto --dist worksteal -m "not extended" tests --ignore=tests/house $(ARGS)
 
-test-all: test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
+test-all: check test test-extended ## Change: all tests: other ways of the engines, evidence, packaging, browser too
 
 docs: $(call ready,test site) ## Change: links in the documents lead somewhere, and code in them runs
 	$(BIN)/python tools/check_links.py
@@ -95,12 +97,12 @@ test-stores: $(call ready,test) #: the store contract, the model test and what o
 	$(BIN)/pytest -n auto --dist worksteal tests/stores $(ARGS)
 
 # Status 69: no browser can be installed here, or the packages of the page cannot be fetched, so there is nothing to
-# drive. Each other failure is a fault of our own.
+# drive. Each other failure is a fault of our own. `make` and not $(MAKE): a dry run would start the line.
 test-extended: $(call ready,extended) dashboard #: what test-all runs beyond test
 	$(BIN)/pytest -n auto --dist worksteal -m extended tests $(ARGS)
 	@$(BIN)/python tools/chromium.py > /dev/null && $(BIN)/python -m tools.dashboard --fetch; missing=$$?; \
 	case $$missing in \
-	0) $(MAKE) --no-print-directory test-browser ARGS= ;; \
+	0) make --no-print-directory test-browser ARGS= ;; \
 	69) echo "make test-browser was left out: see above for what is missing" ;; \
 	*) exit $$missing ;; \
 	esac

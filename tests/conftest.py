@@ -21,21 +21,39 @@ from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
+from tests.servers import MEMORY
 
 TESTS: Final = Path(__file__).parent
 # Every test of these folders and files is left to `make test-all`.
 EXTENDED: Final = frozenset(
-    TESTS / name for name in ("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging")
+    TESTS / name
+    for name in (
+        *("benchmarks", "browser", "deploy", "docs/test_site.py", "evidence", "packaging"),
+        # Whole runs at full load, of what other tests show part by part.
+        *(
+            "end_to_end/test_four_processes.py",
+            "end_to_end/test_soak.py",
+            "security/test_others_are_served.py",
+        ),
+    )
 )
 # Tests of these folders and files start programs and wait for them, for leases and for restarts.
 WAITING: Final = frozenset(
-    TESTS / name for name in ("cli/dev", "docs", "end_to_end", "house", "importers", "integrations", "worker")
+    TESTS / name
+    for name in (
+        *(
+            "cli/commands/test_stats.py",
+            "cli/dev",
+            "cli/test_alert_delivery_options.py",
+            "cli/test_program.py",
+        ),
+        *("docs", "end_to_end", "house", "importers", "integrations", "security/test_open_endpoints.py"),
+        *("security/test_quotas.py", "service/test_consumer_metrics.py", "service/test_dead_letters.py"),
+        *("stores/test_redis_fire.py", "worker"),
+    )
 )
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.
 SERVERS: Final = ("postgres", "redis")
-# Memory as a file system: a commit to a disk takes half of the time of a test on SQLite. tmp_path of a test
-# that has passed is removed at once.
-MEMORY: Final = "/dev/shm"  # noqa: S108 - pytest makes a folder there that is this user's
 PACKAGE: Final = Path(__file__).parents[1] / "src" / "forebay"
 # What would lead a program to a store or a server in use.
 FOREIGN: Final = (
@@ -69,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not hasattr(config, "workerinput"):
         _compile_package()
+        # A commit to a disk takes half of the time of a test on SQLite. tmp_path of a test that has passed
+        # is removed at once.
         if _has_room(MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # the root of tmp_path
     gc.disable()  # until all tests are collected: a million objects are made, and none is garbage
@@ -110,9 +130,9 @@ def _share(config: pytest.Config) -> tuple[int, int]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes `-n auto` starts. Half of the tests' time is waiting; a process and its
-    servers take half a gigabyte."""
-    return min(2 * _cores() + 1, 9)
+    """Return how many processes `-n auto` starts. The tests that wait need more than half of them; a process
+    and its servers take half a gigabyte."""
+    return min(3 * _cores(), 9)
 
 
 def _cores() -> int:

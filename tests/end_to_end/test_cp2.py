@@ -15,6 +15,8 @@ from tests.urls import SHARED, url_of
 from tests.worker.executors.isolated_worker import is_alive
 from tests.worker.support import eventually
 
+pytestmark = pytest.mark.engine("sqlite")  # executors are the same on every engine
+
 MODULE: Final = """
 import asyncio
 import os

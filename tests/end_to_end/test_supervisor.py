@@ -276,6 +276,7 @@ def test_a_process_that_is_stopped_from_outside_is_killed_and_its_jobs_run_elsew
     program.wait_for_output(f"worker process {stopped} was killed by SIGKILL")
 
 
+@pytest.mark.extended  # it waits a minute for SQLite to give up
 @any_store
 def test_a_process_that_is_stopped_with_the_lock_of_a_file_is_killed_though_no_process_can_write(
     crew: Crew,

@@ -46,7 +46,7 @@ def package(folder: Path, *, has_page: bool) -> Path:
     shutil.copytree(
         EXAMPLES.parent / "src" / "forebay",
         folder / "src" / "forebay",
-        ignore=shutil.ignore_patterns("static", "__pycache__"),
+        ignore=shutil.ignore_patterns("static"),  # with what is compiled: each program would compile it again
     )
     if has_page:
         page = folder / "src" / "forebay" / "dashboard" / "static" / "index.html"

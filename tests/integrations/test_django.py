@@ -64,7 +64,14 @@ def on_postgres() -> Iterator[dict[str, str]]:
         assert left.fetchall() == []
 
 
-@pytest.mark.parametrize("words", [(), ("--parallel", "2")], ids=["alone", "parallel"])
+# In parallel the same tests run, and the database is copied besides.
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((), marks=pytest.mark.extended, id="alone"),
+        pytest.param(("--parallel", "2"), id="parallel"),
+    ],
+)
 def test_the_tests_of_the_project_pass_on_postgresql_and_leave_no_database(
     on_postgres: dict[str, str], words: tuple[str, ...]
 ) -> None:

@@ -183,7 +183,13 @@ THROUGH_ALL: Final = {
     "fairness_keys_prune": "as many as fairness keys have jobs that wait, when a maintenance task comes by",
     "search": "up to the end that search_window has found",
 }
-KNOWLEDGE: Final = ("fresh", "missing", "when empty", "emptied")
+KNOWLEDGE: Final = (
+    "missing",
+    "when empty",
+    # Filling and analyzing takes a minute.
+    pytest.param("fresh", marks=pytest.mark.extended),
+    pytest.param("emptied", marks=pytest.mark.extended),
+)
 
 
 def filled(knowledge: str) -> str:

@@ -49,9 +49,6 @@ from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import an_assignment, no_thread_stays
 
 ROUNDS = 3_000
-# On a machine that is busy with other things fewer rounds must do: threads that change places as often as
-# they can make everything slow then.
-SECONDS = 10.0
 
 
 class Counted(Inbox):
@@ -125,9 +122,12 @@ class Hunt:
                 pass
 
 
+# On a machine that is busy with other things fewer rounds must do: threads that change places as often as
+# they can make everything slow then.
 @pytest.mark.shows("R-EDGE-15")
 @pytest.mark.usefixtures("_hasty_threads")
-def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another() -> None:
+@pytest.mark.parametrize("seconds", [2.0, pytest.param(10.0, marks=pytest.mark.extended)])
+def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another(seconds: float) -> None:
     app, inbox = Forebay("memory://"), Counted()
     hit: list[str] = []
 
@@ -150,7 +150,7 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     hunt = Hunt(executor, inbox)
     with no_thread_stays():
         executor.start()
-        until = monotonic() + SECONDS
+        until = monotonic() + seconds
         for number in range(ROUNDS):
             hunt.round(number)
             if monotonic() > until and hunt.hits() > number // 10:
