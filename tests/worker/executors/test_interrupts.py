@@ -30,6 +30,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from queue import SimpleQueue
 from threading import Semaphore
 from time import monotonic, sleep
 
@@ -89,7 +90,10 @@ class Hunt:
         self._inbox = inbox
         self._dice = random.Random(1)
         self._lengths = [100.0, 100.0]
-        self.ready, self.go = Semaphore(0), Semaphore(0)
+        # Interrupted code puts and gets. A semaphore takes its lock in Python code: an interrupt there may
+        # leave it locked: see `forebay.interrupts`.
+        self.ready: SimpleQueue[None] = SimpleQueue()
+        self.go: SimpleQueue[None] = SimpleQueue()
         self.prey: list[Assignment] = []
         self.bystanders: list[Assignment] = []
 
@@ -115,8 +119,8 @@ class Hunt:
     def _wait_for(self, prey: Assignment, number: int) -> None:
         """Until it has started, or until it is in the middle of its call."""
         if number % 2:
-            self.ready.acquire()
-            self.go.release()
+            self.ready.get()
+            self.go.put(None)
         else:
             while prey.slot is None and prey.ended_at is None:
                 pass
@@ -135,8 +139,8 @@ def test_every_job_has_one_outcome_and_no_job_is_hit_by_the_interrupt_of_another
     def short(name: str, rounds: int) -> str:
         try:
             if name.startswith("p") and int(name[1:]) % 2:
-                hunt.ready.release()
-                hunt.go.acquire()
+                hunt.ready.put(None)
+                hunt.go.get()
             for _ in range(rounds):
                 pass
             if rounds % 7 == 0:
