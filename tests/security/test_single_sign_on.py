@@ -132,3 +132,18 @@ def test_a_logout_ends_the_session_here_and_not_the_one_at_the_provider(
     browser.get(address.replace(PUBLIC, home))
 
     assert pause(browser, home) == 200
+
+
+def test_groups_come_from_the_claim_and_the_secret_from_the_variable_that_options_name(
+    start: Start, browser: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OIDC_SECRET", SECRET)
+    groups = ("--oidc-group", "ada@example.org=view", "--oidc-group", "ada@example.org=produce:mail")
+    home = start("--oidc-groups-claim", "email", "--oidc-client-secret", "env:OIDC_SECRET", *groups)
+
+    assert log_in(browser, home, "ada") == f"{PUBLIC}/dashboard/"
+
+    assert browser.get(f"{home}/v1/session").json()["grants"] == [
+        {"role": "view", "queues": "*"},
+        {"role": "produce", "queues": "mail"},
+    ]

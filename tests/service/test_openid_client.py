@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from joserfc import jwt
-from joserfc.jwk import OctKey, RSAKey
+from joserfc.jwk import ECKey, OctKey, RSAKey
 
 from forebay.domain.job_history import EventKind
 from forebay.domain.openid_roles import GroupGrant, OpenIdSettings
@@ -250,9 +250,11 @@ RIGHT = {"iss": "https://id", "aud": "forebay", "sub": "ada", "iat": 1_000, "exp
 class Verifying(OpenIdProvider):
     """A client whose provider publishes one key, and one of an unknown kind."""
 
+    key: RSAKey | ECKey = KEY
+
     async def _request_json(self, url: str, kind: type[Any], **_: Any) -> Any:
         unknown = {"kty": "PQC", "kid": "two"}
-        return {"keys": [unknown, KEY.as_dict(private=False)]}
+        return {"keys": [unknown, self.key.as_dict(private=False)]}
 
 
 @pytest.mark.parametrize(
@@ -277,6 +279,15 @@ def test_an_id_token_is_believed_only_whole(claims: dict[str, Any], why: str | N
     asyncio.run(verify(token, why))
 
 
+@pytest.mark.parametrize("kind", ["RS", "PS", "ES"])
+def test_id_tokens_are_believed_with_signatures_of_these_kinds(kind: str) -> None:
+    key = ECKey.generate_key("P-256", parameters={"kid": "one"}) if kind == "ES" else KEY
+    algorithm = f"{kind}256"
+    token = jwt.encode({"alg": algorithm, "kid": "one"}, RIGHT, key, algorithms=[algorithm])
+
+    asyncio.run(verify(token, None, key))
+
+
 def test_a_signature_of_another_key_or_of_none_is_not_believed() -> None:
     forged = jwt.encode({"alg": "RS256", "kid": "one"}, RIGHT, OTHER)
     public = json.dumps(KEY.as_dict(private=False))
@@ -289,9 +300,10 @@ def test_a_signature_of_another_key_or_of_none_is_not_believed() -> None:
         asyncio.run(verify(token, "cannot be trusted"))
 
 
-async def verify(token: str, why: str | None) -> None:
+async def verify(token: str, why: str | None, key: RSAKey | ECKey = KEY) -> None:
     settings = OpenIdSettings(issuer="https://id", client_id="forebay", groups=GROUPS)
     provider = Verifying(settings, "https://jobs", ManualClock(now_ms=1_500_000))
+    provider.key = key
     metadata = Metadata(issuer="https://id", authorization_endpoint="", token_endpoint="", jwks_uri="")
     if why is None:
         assert (await provider._verify(metadata, token, "n"))["sub"] == "ada"
