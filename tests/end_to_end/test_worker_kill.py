@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-JOBS: Final = int(os.environ.get("FOREBAY_KILL_JOBS", "600"))
+JOBS: Final = int(os.environ.get("FOREBAY_KILL_JOBS", "1500"))
 MOST: Final = int(os.environ.get("FOREBAY_KILL_MOST", "10"))
 
 pytestmark = pytest.mark.timeout(600 + JOBS // 10)
