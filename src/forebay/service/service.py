@@ -7,7 +7,7 @@ from functools import partial
 from random import random
 
 from forebay.clock import Clock, SystemClock
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
 from forebay.maintenance.lease_sweeper import LEASE_MS
