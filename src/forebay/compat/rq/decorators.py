@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.app.app import Forebay
 from forebay.compat.rq.job import Job
-from forebay.compat.rq.options import (
-    take_options,
-)
+from forebay.compat.rq.options import take_options
 
 if TYPE_CHECKING:
     from forebay.compat.rq.queue import Queue

@@ -25,12 +25,8 @@ from forebay.service.schema.base import (
     Task,
     WaitSeconds,
 )
-from forebay.service.schema.dead_letters import (
-    DeadLetterRequest,
-    FailureGroupsRequest,
-    GradualReviveName,
-    GradualReviveRequest,
-)
+from forebay.service.schema.dead_letters import DeadLetterRequest, FailureGroupsRequest
+from forebay.service.schema.gradual_revives import GradualReviveName, GradualReviveRequest
 from forebay.service.schema.job_admin import BulkRequest, ReplayRequest, ReviveRequest, SearchRequest
 from forebay.service.schema.job_claims import (
     AckRequest,

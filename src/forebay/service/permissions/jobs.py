@@ -171,7 +171,7 @@ def _visible_queues(permit: AuthorizedRequest) -> QueueFilter | None:
 
 async def search(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
     """List matching jobs, newest first."""
-    found = await authorize_filter(permit, "search", data.where).job_admin.search(data)
+    found = await authorize_filter(permit, "search", data.where).job_reads.search(data)
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 

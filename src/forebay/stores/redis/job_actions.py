@@ -13,11 +13,7 @@ from forebay.stores.contract.values import ActionResult
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.errors import TRIES, busy_error
 from forebay.stores.redis.insert import check_reply, state_of
-from forebay.stores.redis.rows import (
-    FRESH_QUEUE,
-    body_with,
-    job_from_row,
-)
+from forebay.stores.redis.rows import FRESH_QUEUE, body_with, job_from_row
 
 
 def action_results(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> list[ActionResult]:

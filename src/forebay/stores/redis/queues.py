@@ -11,11 +11,7 @@ from forebay.domain.queue import Queue, QueueState
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.errors import TRIES, busy_error
 from forebay.stores.redis.insert import check_reply
-from forebay.stores.redis.rows import (
-    queue_from_packed,
-    queue_row,
-    rescored_to_seq_in,
-)
+from forebay.stores.redis.rows import queue_from_packed, queue_row, rescored_to_seq_in
 from forebay.stores.shared.rows import changes_text
 
 
