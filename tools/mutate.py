@@ -60,7 +60,7 @@ TIME_LIMIT_SECONDS: Final = {"sqlite": 180.0, "postgres": 900.0}
 
 MODULES: Final = (
     "settle_and_claim", "settle_and_claim_fast", "claim", "settle", "insert", "insert_fast", "leases",
-    "maintenance", "job_ends", "job_actions", "queues", "transaction", "progress",
+    "maintenance", "job_ends_and_removal", "job_actions", "queues", "transaction", "progress",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(

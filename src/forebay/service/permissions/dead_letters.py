@@ -8,7 +8,8 @@ from forebay.domain.dependencies import redact_parent
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.jobs import authorize_filter
 from forebay.service.schema.dead_letters import DeadLetterRequest, FailureGroupList, FailureGroupsRequest
-from forebay.service.schema.job_admin import BulkResponse, SearchRequest
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import JobList
 
 

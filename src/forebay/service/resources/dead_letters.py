@@ -17,7 +17,8 @@ from forebay.service.schema.dead_letters import (
     FailureGroupsRequest,
     failure_group_list,
 )
-from forebay.service.schema.job_admin import BulkResponse, SearchRequest
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import JobList
 from forebay.stores.contract.revive_options import ReviveOptions
 

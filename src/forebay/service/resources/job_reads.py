@@ -12,7 +12,7 @@ from forebay.errors import JobNotFound, QueueNotFound
 from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import at
-from forebay.service.schema.job_admin import SearchRequest
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import (
     GraphView,
     JobList,

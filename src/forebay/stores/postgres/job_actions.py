@@ -19,7 +19,7 @@ from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.dependency_edges import reopen_edges
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
-from forebay.stores.postgres.job_ends import end_waiting, remove_history
+from forebay.stores.postgres.job_ends_and_removal import end_waiting, remove_history
 from forebay.stores.postgres.job_sequences import rejoin
 from forebay.stores.postgres.row_locks import busy_result, lock_jobs, row_key
 from forebay.stores.postgres.rows import options_text_with

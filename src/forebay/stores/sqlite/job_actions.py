@@ -18,7 +18,7 @@ from forebay.stores.contract.values import ActionResult
 from forebay.stores.shared.rows import json_text
 from forebay.stores.sqlite.dependency_edges import reopen_edges
 from forebay.stores.sqlite.fairness import mark_pending
-from forebay.stores.sqlite.job_ends import end_waiting, remove_edges, remove_history
+from forebay.stores.sqlite.job_ends_and_removal import end_waiting, remove_edges, remove_history
 from forebay.stores.sqlite.limits import release_slots
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.rows import job_from_row

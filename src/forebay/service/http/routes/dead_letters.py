@@ -8,7 +8,8 @@ from litestar.params import JSONBody
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import dead_letters as permitted
 from forebay.service.schema.dead_letters import DeadLetterRequest, FailureGroupList, FailureGroupsRequest
-from forebay.service.schema.job_admin import BulkResponse, SearchRequest
+from forebay.service.schema.job_admin import BulkResponse
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import JobList
 
 
