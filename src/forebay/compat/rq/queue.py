@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 from forebay.app.app import Forebay
 from forebay.app.current_job import current_job
 from forebay.app.task import Task
-from forebay.compat.rq.decorators import DecoratedFunction
+from forebay.compat.rq.decorated_function import DecoratedFunction
 from forebay.compat.rq.job import Job
 from forebay.compat.rq.options import (
     INTERVALS,
