@@ -60,7 +60,7 @@ TIME_LIMIT_SECONDS: Final = {"sqlite": 180.0, "postgres": 900.0}
 
 MODULES: Final = (
     "settle_and_claim", "settle_and_claim_fast", "claim", "settle", "insert", "insert_fast", "leases",
-    "maintenance", "job_ends", "operator_actions", "transaction", "progress",
+    "maintenance", "job_ends_and_removal", "job_actions", "queues", "transaction", "progress",
 )  # fmt: skip
 # Statements that only answer readers, and those that build the schema. They guard no write.
 LEFT_OUT: Final = frozenset(
@@ -91,7 +91,8 @@ LIKELY: Final = (
     ("*revive*", ("revive",)),
     ("update_job*", ("operators",)),
     ("*cancel*", ("operators",)),
-    ("operator_actions.*", ("operators", "queues", "revive")),
+    ("job_actions.*", ("operators", "revive")),
+    ("queues.*", ("queues",)),
     ("*prun*", ("prune",)),
     ("*promote*", ("promote",)),
     ("*resc*", ("order",)),
@@ -144,7 +145,7 @@ EQUIVALENTS: Final = (
         "each of the two names the one row that counts up to where",
     ),
     Equivalent(
-        ("operator_actions._insert_live",),
+        ("job_actions._insert_live",),
         ("tx.get_or_create_queue(target.name)",),
         "the queue is also made by `scoring`, when the job's place is worked out",
     ),

@@ -148,14 +148,14 @@ PARTICLES: Final = _set("""
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
     __init__ audit_log caller_connection claim claim_cursor clock_readings connection dependency_edges
-    dependency_propagation documents engine errors fairness insert insert_fast insert_graph job_ends
-    job_import job_import_and_export job_sequences leases limits maintenance metrics operator_actions
-    progress reader rows schedules schema search settle settle_and_claim settle_and_claim_fast store
-    transaction wakeups workers_and_commands
+    dependency_propagation documents engine errors fairness insert insert_fast insert_graph
+    job_actions job_ends_and_removal job_import job_import_and_export job_sequences leases limits maintenance
+    metrics progress queues reader rows schedules schema search settle settle_and_claim settle_and_claim_fast
+    store transaction wakeups workers_and_commands
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),
-    "sqlite": frozenset({"database_paths", "disk_check", "waiting_writer", "worker_locks"}),
+    "sqlite": frozenset({"database_paths", "file_system_check", "waiting_writer", "worker_locks"}),
     "postgres": _set("""
         async_bridge autocommit binary_parameters low_water_marks partitions placeholders
         prepared_statement row_locks server_address session

@@ -10,7 +10,7 @@ from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from typing import Any, Final, TypeVar
 
-from forebay.domain.alert_delivery_policy import parse_policy
+from forebay.domain.allowed_alert_addresses_and_secrets import parse_policy
 
 LOOPBACK: Final = "127.0.0.1"
 # Deliveries to these receivers need it.

@@ -23,6 +23,7 @@ from forebay import (
     WaitTimeout,
 )
 from forebay.app import job_handle as handle_module
+from forebay.app import poll_backoff as backoff_module
 from forebay.domain.job import Job
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
@@ -106,6 +107,7 @@ def test_looks_become_rarer_but_never_too_rare(
 ) -> None:
     time = Pauses()
     monkeypatch.setattr(handle_module, "time", time)
+    monkeypatch.setattr(backoff_module, "time", time)
 
     with pytest.raises(TimeoutError):
         handle.wait(timeout=2)

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from forebay import Forebay
 from forebay.app import busy_retry
-from forebay.app import enqueue_buffer as buffer_module
-from forebay.app.enqueue_buffer import Buffer
+from forebay.app import outage_buffer as buffer_module
+from forebay.app.outage_buffer import Buffer
 from forebay.app.task import ConfiguredTask, Task
 from forebay.domain.job import JobId
 from forebay.errors import JobNotFound, StoreBusy

@@ -17,7 +17,7 @@ from forebay.app.alerts import Alerts
 from forebay.app.consumer import Consumer
 from forebay.app.schedules import Schedules
 from forebay.app.task import ConfiguredTask
-from forebay.compat.task_queue.job_result import ArchivedJob, JobResult
+from forebay.compat.task_queue.job_records import ArchivedJob, JobResult
 from forebay.compat.task_queue.queue import PriorityLevel, TaskQueue
 from forebay.compat.task_service import task as task_module
 from forebay.compat.task_service.service import TaskService

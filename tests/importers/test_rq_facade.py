@@ -16,7 +16,7 @@ from rq.job import JobStatus as TheirStatus
 from rq.job import get_current_job as their_current_job
 
 from forebay import ConfigError, Forebay
-from forebay.compat.rq import queue as ours
+from forebay.compat import rq as ours
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueSettings
 from tests.importers import shop

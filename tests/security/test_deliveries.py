@@ -16,7 +16,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
-from forebay.domain.alert_delivery_policy import DeliveryPolicy, parse_policy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy, parse_policy
 from forebay.domain.job import ALERT_QUEUE, Job
 from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState

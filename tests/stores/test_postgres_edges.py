@@ -21,8 +21,8 @@ from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres import row_locks as holding
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.insert import InsertRules, insert_all
+from forebay.stores.postgres.job_actions import delete, update_job
 from forebay.stores.postgres.maintenance import AGE_CAP_SCAN, rescore
-from forebay.stores.postgres.operator_actions import delete, update_job
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
 from forebay.testing.manual_clock import ManualClock

@@ -11,7 +11,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
-from forebay.stores.postgres import operator_actions, row_locks
+from forebay.stores.postgres import job_actions, row_locks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.stores.postgres.transaction import Transaction
@@ -119,7 +119,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
     if is_claimed:
         claim(store)
     store.cancel([job_id], force=True)
-    judge, seen = operator_actions._check_revivable, []
+    judge, seen = job_actions._check_revivable, []
 
     def meanwhile(tx: Transaction, job: Job, how: ReviveOptions) -> str:
         seen.append(job)
@@ -133,7 +133,7 @@ def test_what_is_revived_and_ends_again_before_it_is_revived_keeps_what_has_happ
             other.cancel([job_id], force=True)
         return judge(tx, job, how)
 
-    monkeypatch.setattr(operator_actions, "_check_revivable", meanwhile)
+    monkeypatch.setattr(job_actions, "_check_revivable", meanwhile)
     results = store.revive([job_id])
 
     reader = engine.reader()

@@ -17,8 +17,8 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, StoreError, StoreUnavailable, StoreUnusable
 from forebay.stores.sqlite import engine as module
-from forebay.stores.sqlite.disk_check import NETWORK_FILE_SYSTEMS, check_disk, file_system_of
 from forebay.stores.sqlite.engine import SqliteEngine
+from forebay.stores.sqlite.file_system_check import NETWORK_FILE_SYSTEMS, check_file_system, file_system_of
 from tests.stores.sqlite_support import program
 from tests.stores.support import WORKER, new_job
 
@@ -230,7 +230,7 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     folder = tmp_path / "shared"
     folder.mkdir()
     mounts.write_text(mountinfo(folder, kind))
-    monkeypatch.setattr(module, "check_disk", partial(check_disk, mounts=str(mounts)))
+    monkeypatch.setattr(module, "check_file_system", partial(check_file_system, mounts=str(mounts)))
 
     with pytest.raises(StoreUnusable, match="use a local disk, or a postgresql:// store") as refused:
         SqliteEngine(str(folder / "jobs.db")).store()
@@ -247,11 +247,11 @@ def test_a_link_to_a_network_file_system_does_not_hide_it(tmp_path: Path) -> Non
     mounts.write_text(mountinfo(folder, "nfs4"))
 
     with pytest.raises(StoreUnusable, match="nfs4"):
-        check_disk(tmp_path / "link" / "jobs.db", mounts=str(mounts))
+        check_file_system(tmp_path / "link" / "jobs.db", mounts=str(mounts))
 
 
 def test_where_mounts_cannot_be_read_no_file_is_refused(tmp_path: Path) -> None:
-    check_disk(tmp_path / "jobs.db", mounts=str(tmp_path / "missing"))
+    check_file_system(tmp_path / "jobs.db", mounts=str(tmp_path / "missing"))
 
 
 def test_a_database_that_is_mounted_alone_is_refused(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_a_database_that_is_mounted_alone_is_refused(tmp_path: Path) -> None:
     mounts.write_text(f"1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 8:1 /data/jobs.db {point} rw - ext4 /dev/a rw\n")
 
     with pytest.raises(StoreUnusable, match=f"mount the folder {folder} instead"):
-        check_disk(folder / "jobs.db", mounts=str(mounts))
-    check_disk(folder / "other.db", mounts=str(mounts))
+        check_file_system(folder / "jobs.db", mounts=str(mounts))
+    check_file_system(folder / "other.db", mounts=str(mounts))
 
 
 @pytest.mark.parametrize(

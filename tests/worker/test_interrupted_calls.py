@@ -21,7 +21,7 @@ import pytest
 
 from forebay import Forebay, current_job
 from forebay.app.consumer import Consumer
-from forebay.app.enqueue_buffer import Buffer
+from forebay.app.outage_buffer import Buffer
 from forebay.clock import SystemClock
 from forebay.compat.task_queue.function_registry import FunctionRegistry
 from forebay.compat.task_queue.shutdown_gate import ShutdownGate

@@ -15,8 +15,8 @@ from forebay.app.hooks import Hook, Hooks, Listener, register
 from forebay.app.job_builder import JobBuilder
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions, TaskOptions, check_names, make_template, merge_options
-from forebay.app.program_registry import Registry
 from forebay.app.queue_admin import QueueAdmin
+from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
 from forebay.app.task import Task
 from forebay.clock import Clock, SystemClock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from forebay.app.consumer import Consumer
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
     from forebay.domain.job_query import JobQuery, Page
     from forebay.domain.job_views import JobSummary
     from forebay.domain.queue_counts import Counts
@@ -105,7 +105,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
             )
         self.delivery_policy: DeliveryPolicy | None = None
         if allow_webhooks_to or secrets_folder is not None:
-            from forebay.domain.alert_delivery_policy import parse_policy  # noqa: PLC0415 - as above
+            from forebay.domain.allowed_alert_addresses_and_secrets import parse_policy  # noqa: PLC0415 - as above
 
             self.delivery_policy = parse_policy(allow_webhooks_to, secrets_folder)
         self._url, self._api_key = url, api_key  # for the supervisor of a worker process; both may be secrets

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forebay.app.job_options import CallOptions, JobTemplate, make_template, merge_options
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.task import ConfiguredTask
 from forebay.domain.job import NewJob
 from forebay.domain.job_validation import MAX_PAYLOAD

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from forebay.app.client import Client
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.domain.durations_and_instants import Duration
 from forebay.errors import ConfigError

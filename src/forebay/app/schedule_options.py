@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypedDict, cast
 
 from forebay.app.job_options import CallOptions, make_template, merge_options
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.domain.durations_and_instants import Duration, Instant, duration_within, instant_ms
 from forebay.domain.job import DAY_MS

@@ -14,7 +14,7 @@ from forebay.app.client import Client
 from forebay.app.due_schedules import fire_due
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions, make_definition, timing_fields
 from forebay.app.task import Task
 from forebay.domain.durations_and_instants import as_datetime

@@ -10,8 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.app.chain_and_group import Chain, Group, Step, check_steps, parse_on_failure
-from forebay.app.job_handle import JobHandle, PollBackoff
+from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import OnFailureName
+from forebay.app.poll_backoff import PollBackoff
 from forebay.domain.dependency_graph import MAX_WORKFLOW, sort_parents_first
 from forebay.domain.durations_and_instants import Duration
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure

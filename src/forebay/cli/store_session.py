@@ -14,7 +14,7 @@ from forebay.cli.app_loader import load_app
 from forebay.cli.settings import Settings
 from forebay.cli.suggestions import suggest
 from forebay.clock import SystemClock
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.job import QueueName
 from forebay.domain.queue import Queue, QueueState
 from forebay.errors import ConfigError, IllegalTransition, QueueNotFound, StoreUnusable

@@ -14,7 +14,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 
 if TYPE_CHECKING:
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 logger: logging.Logger = logging.getLogger(__name__)
 

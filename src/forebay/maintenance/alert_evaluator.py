@@ -16,7 +16,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 
 if TYPE_CHECKING:
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 # How long `close` waits for the threads: less than the time in which a worker gives back all leases.
 CLOSE_SECONDS: Final = 1.0

@@ -22,7 +22,7 @@ from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.engine import Engine
 
 if TYPE_CHECKING:
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 
 def standard_tasks(  # noqa: PLR0913 - each is a setting of a process for its maintenance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.domain.job import Job, JobId
 from forebay.payload.blob_stores import Blobs, blob_name
-from forebay.payload.pipeline import blob_of
+from forebay.payload.encryption_and_offload import blob_of
 
 
 class BlobCheck:

@@ -8,7 +8,7 @@ from typing import Final
 
 from forebay.domain.job import DAY_MS
 from forebay.payload.blob_stores import ORPHAN_AGE_MS, Blobs, blob_name
-from forebay.payload.pipeline import PayloadPipeline
+from forebay.payload.encryption_and_offload import PayloadPipeline
 from forebay.payload.store_move_records import AFTER_MOVE_MS, keeps_blobs
 from forebay.stores.contract.reader import Reader
 

@@ -25,7 +25,7 @@ from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, St
 from forebay.payload.blob_garbage_collection import BlobCollector
 from forebay.payload.blob_stores import Blobs, FolderBlobs
 from forebay.payload.encryption import EncryptionKeys
-from forebay.payload.pipeline import MAX_INLINE, PayloadPipeline, blob_of
+from forebay.payload.encryption_and_offload import MAX_INLINE, PayloadPipeline, blob_of
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.api_key import DEFAULT_QUOTA, Quota
 from forebay.domain.limits import Limit
 from forebay.domain.login_session import SessionLimits

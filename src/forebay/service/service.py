@@ -7,7 +7,7 @@ from functools import partial
 from random import random
 
 from forebay.clock import Clock, SystemClock
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.job import WorkerId
 from forebay.errors import StoreUnavailable
 from forebay.maintenance.lease_sweeper import LEASE_MS
@@ -20,6 +20,7 @@ from forebay.service.resources.api_keys import KeyResource
 from forebay.service.resources.audit import AuditResource
 from forebay.service.resources.dead_letters import DeadLetterResource
 from forebay.service.resources.debug import DebugResource
+from forebay.service.resources.gradual_revives import GradualReviveResource
 from forebay.service.resources.job_admin import JobAdminResource
 from forebay.service.resources.job_claims import ClaimResource
 from forebay.service.resources.job_reads import JobReads
@@ -90,6 +91,7 @@ class Service:
         self.job_admin: JobAdminResource = JobAdminResource(self.pool, self.claim_waiters)
         self.queues: QueueResource = QueueResource(self.pool, self.claim_waiters)
         self.dead_letters: DeadLetterResource = DeadLetterResource(self.pool, self.claim_waiters)
+        self.gradual_revives: GradualReviveResource = GradualReviveResource(self.pool)
         self.schedules: ScheduleResource = ScheduleResource(self.pool, self.claim_waiters, roll)
         self.workers: WorkerResource = WorkerResource(self.pool)
         self.limits: LimitResource = LimitResource(self.pool, self.claim_waiters)

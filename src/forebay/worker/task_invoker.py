@@ -13,7 +13,7 @@ from forebay.app.current_job import set_current_job
 from forebay.app.execution_policy import ExecutionPolicy
 from forebay.app.job_context import JobContext, reported_cost, undecodable_input
 from forebay.app.middleware import wrap_call
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.domain.durations_and_instants import duration_ms
 from forebay.domain.job import DAY_MS

@@ -13,7 +13,7 @@ from math import inf
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
 from forebay.deferred_interrupts import uninterrupted
@@ -56,7 +56,7 @@ from forebay.worker.supervisor.supervised_renewal import SupervisedRenewal, Supe
 from forebay.worker.task_invoker import attempt_error
 
 if TYPE_CHECKING:
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forebay import __version__
-from forebay.cli.alert_delivery_options import delivery_options, delivery_policy
+from forebay.cli.alert_address_and_secret_options import delivery_options, delivery_policy
 from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.oidc_options import build_oidc_settings, oidc_options
 from forebay.cli.options import DurationParam, quota_options, with_store
@@ -24,7 +24,7 @@ from forebay.errors import ConfigError
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
     from forebay.telemetry.log_setup import LogFormat
 
 logger: logging.Logger = logging.getLogger(__name__)

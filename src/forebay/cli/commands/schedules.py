@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import click
 
 from forebay.app.job_options import CallOptions
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.schedule_options import ScheduleTimingOptions
 from forebay.app.schedules import Schedules, all_schedules, save_declared
 from forebay.cli.app_loader import load_app

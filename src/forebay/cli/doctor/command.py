@@ -7,10 +7,8 @@ from typing import Any, Final
 
 import click
 
+from forebay.cli.doctor.check_result import CheckResult
 from forebay.cli.doctor.setup_checks import check_app, check_settings, check_store
-from forebay.cli.doctor.store_content_checks import (
-    CheckResult,
-)
 from forebay.cli.errors import ExitStatus, status_of
 from forebay.cli.options import url_options
 from forebay.cli.output import Output, text

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 from forebay.app.app import Forebay
 from forebay.cli.app_loader import load_app
-from forebay.cli.doctor.store_content_checks import (
-    DO_NOT_START,
-    CheckResult,
-    check_contents,
-)
+from forebay.cli.doctor.check_result import DO_NOT_START, CheckResult
+from forebay.cli.doctor.store_content_checks import check_contents
 from forebay.cli.settings import Settings, unknown_variables
 from forebay.cli.store_session import StoreSession
 from forebay.errors import Forbidden

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal
+from typing import Final
 
 from forebay.app.schedules import all_schedules
 from forebay.cli.commands.stuck_jobs import HOUR_MS, find_running_longer, iter_running
+from forebay.cli.doctor.check_result import DEAD, DO_NOT_START, RUNS_ON, SILENT, CheckResult
 from forebay.cli.output import format_duration, format_job_count
 from forebay.cli.store_session import StoreSession
 from forebay.domain.fairness import is_fairness_lane
@@ -35,32 +35,6 @@ OVERRUN_MS: Final = 60_000
 QUIET_MS: Final = 300_000
 # How many of the newest dead letters are read.
 _MAX_DEAD_SCANNED: Final = 1_000
-
-# The page about the findings; `see` is a heading on it.
-TROUBLESHOOTING: Final = "docs/troubleshooting.md"
-DO_NOT_START: Final = "jobs-do-not-start"
-RUNS_ON: Final = "a-job-runs-and-does-not-end"
-SILENT: Final = "a-worker-is-silent-or-claims-nothing"
-DEAD: Final = "jobs-are-dead"
-
-Level = Literal["ok", "note", "problem"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """Result of one check. `todo` is the remedy, empty if none is needed; `see` is the anchor of a heading on
-    the troubleshooting page."""
-
-    about: str
-    message: str
-    level: Level = "ok"
-    todo: str = ""
-    see: str = ""
-
-    @property
-    def page(self) -> str:
-        """Link to the troubleshooting page; empty if there is none."""
-        return f"{TROUBLESHOOTING}#{self.see}" if self.see else ""
 
 
 def check_workers(workers: Sequence[WorkerInfo], now: int) -> Iterator[CheckResult]:

@@ -1,18 +1,4 @@
-"""RQ's common calls on a Forebay store, for programs that move from RQ.
-
-    from forebay import Forebay
-    from forebay.compat.rq import Queue, Retry  # instead of: from rq import Queue, Retry
-
-    app = Forebay("sqlite:///jobs.db")
-    queue = Queue("mail", connection=app)
-    queue.learn(send)
-
-    queue.enqueue(send, "ada@example.com", retry=Retry(max=3, interval=[10, 60]))
-
-A worker does not import the function that a job names: it runs the functions that its app has learned, by
-`learn` or by `@job`. Start it with `forebay worker shop:app`. RQ features that are not offered are refused by
-name, with the alternative; nothing is silently ignored.
-"""
+"""RQ's `Queue`: enqueues calls of functions, and lets workers run them."""
 
 from __future__ import annotations
 
@@ -26,11 +12,10 @@ from typing import Any, Final, NoReturn
 from forebay.app.app import Forebay
 from forebay.app.current_job import current_job
 from forebay.app.task import Task
-from forebay.compat.rq.job import Job, JobStatus, get_current_job
+from forebay.compat.rq.decorated_function import DecoratedFunction
+from forebay.compat.rq.job import Job
 from forebay.compat.rq.options import (
     INTERVALS,
-    Dependency,
-    Retry,
     check_timedelta,
     make_aware,
     parse_seconds,
@@ -42,8 +27,6 @@ from forebay.domain.job import DAY_MS, QueueName
 from forebay.domain.queue import QueueSettings
 from forebay.errors import ConfigError, JobSignal, PermanentError
 from forebay.errors import Retry as Again
-
-__all__ = ["Dependency", "Job", "JobStatus", "Queue", "Retry", "get_current_job", "job"]
 
 DEFAULT_TIMEOUT: Final = 180
 _register_lock: Final = Lock()
@@ -180,49 +163,6 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"Queue({self.name!r})"
-
-
-class job:
-    """Decorator that adds `delay` and `enqueue` to a function: these let a worker call it."""
-
-    def __init__(
-        self,
-        queue: Queue | str,
-        connection: Forebay | str | None = None,
-        *,
-        timeout: int | str | None = None,
-        **options: Any,
-    ) -> None:
-        self._queue = queue if isinstance(queue, Queue) else Queue(queue, connection)
-        self._options = {**options, "job_timeout": timeout}
-        take_options(dict(self._options))  # raise here, and not with the first job
-
-    def __call__(self, function: Callable[..., Any]) -> DecoratedFunction:
-        self._queue.learn(function)
-        return DecoratedFunction(self._queue, function, self._options)
-
-
-class DecoratedFunction:
-    """A function that can be enqueued. A direct call runs it in the calling thread."""
-
-    def __init__(self, queue: Queue, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-        self._queue = queue
-        self._options = options
-        self.__wrapped__ = function
-        self.__name__: str = function.__name__
-        self.__qualname__: str = function.__qualname__
-        self.__module__, self.__doc__ = function.__module__, function.__doc__
-
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(*args, **kwargs)
-
-    def enqueue(self, /, *args: Any, **kwargs: Any) -> Job:
-        """Enqueue a call; `depends_on`, `job_id` and `at_front` are options of this call."""
-        named = ("depends_on", "job_id", "at_front")
-        own = {name: kwargs.pop(name) for name in named if name in kwargs}
-        return self._queue.enqueue(self.__wrapped__, **{**self._options, **own}, args=args, kwargs=kwargs)
-
-    delay = enqueue
 
 
 def _path_of(function: Callable[..., Any]) -> str:

@@ -11,7 +11,7 @@ from forebay.compat.task_queue.errors import (
     PermanentError,
     RetryableError,
 )
-from forebay.compat.task_queue.job_result import ArchivedJob, JobResult
+from forebay.compat.task_queue.job_records import ArchivedJob, JobResult
 from forebay.compat.task_queue.queue import PriorityLevel, TaskQueue
 
 __all__ = [

@@ -23,7 +23,7 @@ from forebay.compat.queue_settings import configure
 from forebay.compat.task_queue.errors import rename_errors
 from forebay.compat.task_queue.function_import_poller import FunctionImportPoller
 from forebay.compat.task_queue.function_registry import FunctionRegistry, bind_call, path_of
-from forebay.compat.task_queue.job_result import (
+from forebay.compat.task_queue.job_records import (
     TASK_NAME,
     ArchivedJob,
     JobResult,

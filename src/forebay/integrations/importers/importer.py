@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.errors import ForebayError, InvalidJob, StoreUnavailable

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from forebay.domain.alert_channel import MAX_SECRET, secret_reference
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.operations.alerts.outbound_connections import DeliveryFailed
 
 

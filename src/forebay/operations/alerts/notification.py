@@ -27,7 +27,7 @@ import msgspec
 from forebay.clock import SystemClock
 from forebay.domain.alert import Alert, AlertTransition
 from forebay.domain.alert_channel import Channel, MailChannel, TlsMode, WebhookChannel
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.durations_and_instants import as_datetime
 from forebay.domain.job import Job
 from forebay.operations.alerts.channel_secrets import resolve_secret

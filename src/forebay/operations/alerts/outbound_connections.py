@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from forebay.domain.alert_delivery_policy import DeliveryPolicy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 _TO_ALLOW: Final = "--allow-webhooks-to, FOREBAY_ALLOW_WEBHOOKS_TO or allow_webhooks_to allows it"
 

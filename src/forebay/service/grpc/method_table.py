@@ -11,6 +11,7 @@ from forebay.service.permissions import (
     api_keys,
     audit,
     dead_letters,
+    gradual_revives,
     job_claims,
     jobs,
     limits,
@@ -31,7 +32,8 @@ from forebay.service.schema.alerts import (
 from forebay.service.schema.api_keys import KeyList, KeyView, KeyWithToken
 from forebay.service.schema.audit import AuditCheckResponse, AuditResponse
 from forebay.service.schema.base import ChangeResponse, RequestModel, ResponseModel
-from forebay.service.schema.dead_letters import FailureGroupList, GradualReviveList, GradualReviveView
+from forebay.service.schema.dead_letters import FailureGroupList
+from forebay.service.schema.gradual_revives import GradualReviveList, GradualReviveView
 from forebay.service.schema.job_admin import BulkResponse
 from forebay.service.schema.job_claims import (
     ClaimedJob,
@@ -249,31 +251,31 @@ ADMIN: Final = (
     unary_method(requests.RequeueFromDeadLetterRequest, BulkResponse, dead_letters.revive_dead),
     unary_method(requests.PurgeDeadLetterQueueRequest, BulkResponse, dead_letters.purge_dead),
     unary_method(requests.ListFailureGroupsRequest, FailureGroupList, dead_letters.failure_groups),
-    unary_method(requests.StartGradualReviveRequest, GradualReviveView, dead_letters.start_gradual_revive),
+    unary_method(requests.StartGradualReviveRequest, GradualReviveView, gradual_revives.start_gradual_revive),
     unary_method(
         requests.ListGradualRevivesRequest,
         GradualReviveList,
-        lambda permit, _: dead_letters.gradual_revives(permit),
+        lambda permit, _: gradual_revives.gradual_revives(permit),
     ),
     unary_method(
         requests.GetGradualReviveRequest,
         GradualReviveView,
-        lambda permit, data: dead_letters.gradual_revive(permit, data.name),
+        lambda permit, data: gradual_revives.gradual_revive(permit, data.name),
     ),
     unary_method(
         requests.PauseGradualReviveRequest,
         GradualReviveView,
-        lambda permit, data: dead_letters.pause_gradual_revive(permit, data.name),
+        lambda permit, data: gradual_revives.pause_gradual_revive(permit, data.name),
     ),
     unary_method(
         requests.ResumeGradualReviveRequest,
         GradualReviveView,
-        lambda permit, data: dead_letters.resume_gradual_revive(permit, data.name),
+        lambda permit, data: gradual_revives.resume_gradual_revive(permit, data.name),
     ),
     unary_method(
         requests.StopGradualReviveRequest,
         GradualReviveView,
-        lambda permit, data: dead_letters.stop_gradual_revive(permit, data.name),
+        lambda permit, data: gradual_revives.stop_gradual_revive(permit, data.name),
     ),
     unary_method(requests.ListSchedulesRequest, ScheduleList, lambda permit, _: schedules.schedules(permit)),
     unary_method(

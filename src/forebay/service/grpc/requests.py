@@ -25,13 +25,9 @@ from forebay.service.schema.base import (
     Task,
     WaitSeconds,
 )
-from forebay.service.schema.dead_letters import (
-    DeadLetterRequest,
-    FailureGroupsRequest,
-    GradualReviveName,
-    GradualReviveRequest,
-)
-from forebay.service.schema.job_admin import BulkRequest, ReplayRequest, ReviveRequest, SearchRequest
+from forebay.service.schema.dead_letters import DeadLetterRequest, FailureGroupsRequest
+from forebay.service.schema.gradual_revives import GradualReviveName, GradualReviveRequest
+from forebay.service.schema.job_admin import BulkRequest, ReplayRequest, ReviveRequest
 from forebay.service.schema.job_claims import (
     AckRequest,
     ClaimCriteria,
@@ -41,7 +37,7 @@ from forebay.service.schema.job_claims import (
     SettleRequest,
 )
 from forebay.service.schema.job_claims import HeartbeatRequest as Heartbeat
-from forebay.service.schema.job_filter import FilterRequest
+from forebay.service.schema.job_filter import FilterRequest, SearchRequest
 from forebay.service.schema.jobs import CancelRequest, EnqueueManyRequest, UpdateJobRequest
 from forebay.service.schema.jobs import EnqueueRequest as NewJob
 from forebay.service.schema.limits import LimitRequest

@@ -29,6 +29,7 @@ from forebay.service.http.routes import (
     audit,
     dead_letters,
     events,
+    gradual_revives,
     health,
     job_claims,
     jobs,
@@ -47,8 +48,8 @@ from forebay.service.service import Service
 from forebay.stores.rpc import PATH, store_methods
 
 ROUTE_MODULES: Final = (
-    *(jobs, job_claims, queues, dead_letters, schedules, workers, limits, metrics),
-    *(alerts, api_keys, audit, events, session, login, health),
+    *(jobs, job_claims, queues, dead_letters, gradual_revives, schedules, workers, limits),
+    *(metrics, alerts, api_keys, audit, events, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576
 DESCRIPTION: Final = (

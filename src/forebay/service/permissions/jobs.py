@@ -16,14 +16,8 @@ from forebay.operations.priority_inheritance import MayRaise
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.permissions.shared_limits import LimitedJob, check_limits
 from forebay.service.resources.job_reads import QueueFilter
-from forebay.service.schema.job_admin import (
-    BulkRequest,
-    BulkResponse,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
-)
-from forebay.service.schema.job_filter import JobFilter
+from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
+from forebay.service.schema.job_filter import JobFilter, SearchRequest
 from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,
@@ -171,7 +165,7 @@ def _visible_queues(permit: AuthorizedRequest) -> QueueFilter | None:
 
 async def search(permit: AuthorizedRequest, data: SearchRequest) -> JobList:
     """List matching jobs, newest first."""
-    found = await authorize_filter(permit, "search", data.where).job_admin.search(data)
+    found = await authorize_filter(permit, "search", data.where).job_reads.search(data)
     return replace(found, jobs=permit.redact_items(found.jobs))
 
 

@@ -1,4 +1,4 @@
-"""Administration of jobs: search, bulk actions, delete, revive and replay."""
+"""Administration of jobs: bulk actions, delete, revive and replay."""
 
 from __future__ import annotations
 
@@ -6,29 +6,19 @@ from functools import partial
 
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.job_history import Event, EventKind
-from forebay.domain.job_query import JobQuery, Page
 from forebay.domain.job_states import LIVE, JobState
 from forebay.errors import InvalidJob, JobNotFound
 from forebay.operations import bulk_actions
-from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.payload.codec import check_new_payload, check_queue, encode_tagged_call
 from forebay.service.resources.bulk_actions import DELETABLE, REVIVABLE, BulkAction, run_bulk
 from forebay.service.resources.jobs import action_response
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.schema.base import at, length
-from forebay.service.schema.job_admin import (
-    BulkRequest,
-    BulkResponse,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
-)
-from forebay.service.schema.job_views import JobList, job_list_item
+from forebay.service.schema.base import length
+from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
 from forebay.service.schema.jobs import ActionResponse, EnqueueResponse
 from forebay.service.schema.payloads import check_not_masked
-from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import ActionResult, InsertResult
@@ -40,10 +30,6 @@ class JobAdminResource:
     def __init__(self, pool: StorePool, claim_waiters: ClaimWaiters) -> None:
         self._pool = pool
         self._claim_waiters = claim_waiters
-
-    async def search(self, request: SearchRequest) -> JobList:
-        """Return matching jobs, newest first."""
-        return await list_matching(self._pool, request.where.query(), request)
 
     async def bulk(self, request: BulkRequest, actor: str = "") -> BulkResponse:
         """Cancel, revive or delete all matching jobs, or count them."""
@@ -119,24 +105,6 @@ class JobAdminResource:
         return EnqueueResponse(
             id=receipt.id or "", queue=job.queue, state=receipt.state, is_duplicate=not receipt.is_new
         )
-
-
-async def list_matching(pool: StorePool, query: JobQuery, request: SearchRequest) -> JobList:
-    """Return a page of the jobs that match `query`, with their number if `request` asks for it."""
-
-    def load(reader: Reader) -> tuple[Page, tuple[int, bool] | None]:
-        page = search_jobs(reader, query, request.limit, request.after)
-        return page, count_jobs(reader, query) if request.with_total else None
-
-    page, total = await pool.read(load)
-    return JobList(
-        jobs=[job_list_item(job) for job in page.jobs],
-        after=page.after,
-        has_more=page.after is not None,
-        scanned_back_to=at(page.scanned_back_to),
-        total=None if total is None else total[0],
-        total_is_exact=None if total is None else total[1],
-    )
 
 
 def _copy_job(job: Job, request: ReplayRequest) -> NewJob:

@@ -23,10 +23,10 @@ from forebay.operations.settlement_isolation import (
     settle_and_claim_isolating,
 )
 from forebay.service.problem_details import problem_of
+from forebay.service.runtime.claim_stream_windows import StreamWindows
 from forebay.service.runtime.claim_waiters import POLL_SECONDS, ClaimGroupKey, ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.runtime.stream_windows import StreamWindows
 from forebay.service.runtime.write_batcher import WriteBatcher
 from forebay.service.schema.base import length, moment_of
 from forebay.service.schema.job_claims import (

@@ -1,4 +1,4 @@
-"""Reads of jobs: one job, its dependency graph, the next jobs of a queue."""
+"""Reads of jobs: one job, its dependency graph, the next jobs of a queue, search."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Final
 
 from forebay.domain.dependencies import Edge
 from forebay.domain.job import Job, JobId, QueueName
+from forebay.domain.job_query import JobQuery, Page
 from forebay.errors import JobNotFound, QueueNotFound
+from forebay.operations.job_search import count_jobs, search_jobs
 from forebay.service.runtime.store_pool import StorePool
+from forebay.service.schema.base import at
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import (
     GraphView,
+    JobList,
     JobView,
     PeekResponse,
     graph_view,
@@ -65,6 +70,10 @@ class JobReads:
             raise QueueNotFound(f"there is no queue {queue}")
         return PeekResponse(jobs=[job_list_item(job) for job in found])
 
+    async def search(self, request: SearchRequest) -> JobList:
+        """Return matching jobs, newest first."""
+        return await list_matching(self._pool, request.where.query(), request)
+
 
 def _find_hidden(reader: Reader, view: JobView, can_see: QueueFilter) -> set[str]:
     """Return the jobs that a view names in hidden queues. A deleted job counts as hidden, because its queue
@@ -96,3 +105,21 @@ def _walk_graph(reader: Reader, root: JobId, limit: int, can_see: QueueFilter | 
         visited.update(level)
     inner = [edge for edge in edges.values() if edge.parent in jobs and edge.child in jobs]
     return graph_view(map(summary_of, jobs.values()), inner, is_complete=not (level or is_cut))
+
+
+async def list_matching(pool: StorePool, query: JobQuery, request: SearchRequest) -> JobList:
+    """Return a page of the jobs that match `query`, with their number if `request` asks for it."""
+
+    def load(reader: Reader) -> tuple[Page, tuple[int, bool] | None]:
+        page = search_jobs(reader, query, request.limit, request.after)
+        return page, count_jobs(reader, query) if request.with_total else None
+
+    page, total = await pool.read(load)
+    return JobList(
+        jobs=[job_list_item(job) for job in page.jobs],
+        after=page.after,
+        has_more=page.after is not None,
+        scanned_back_to=at(page.scanned_back_to),
+        total=None if total is None else total[0],
+        total_is_exact=None if total is None else total[1],
+    )

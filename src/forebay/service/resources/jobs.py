@@ -10,7 +10,8 @@ from typing import Final
 from msgspec.structs import astuple
 
 from forebay.app.busy_retry import retry_busy_async
-from forebay.app.job_handle import JobHandle, PollBackoff
+from forebay.app.job_handle import JobHandle
+from forebay.app.poll_backoff import PollBackoff
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.job_states import JobState
 from forebay.errors import (

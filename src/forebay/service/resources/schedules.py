@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import TypeVar
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.schedules import Schedules, all_schedules
 from forebay.domain.schedule import ScheduleDefinition
 from forebay.domain.schedule_runs import next_runs

@@ -1,4 +1,4 @@
-"""Administration of jobs: requests for search, bulk actions, revive and replay."""
+"""Administration of jobs: requests for bulk actions, revive and replay."""
 
 from __future__ import annotations
 
@@ -14,17 +14,6 @@ from forebay.service.schema.base import (
     ResponseModel,
 )
 from forebay.service.schema.job_filter import JobFilter
-
-_After = Annotated[str, Meta(pattern="^[0-9]{1,18}$")]
-
-
-class SearchRequest(RequestModel, frozen=True, kw_only=True):
-    """Jobs to list, newest first; `after` continues behind an earlier page."""
-
-    where: JobFilter = field(default_factory=JobFilter)
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    after: _After | None = None
-    with_total: bool = False
 
 
 class BulkRequest(RequestModel, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Filter of jobs in requests: conditions that must all hold."""
+"""Filter of jobs in requests: conditions that must all hold; and the search for jobs by one."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from forebay.service.schema.base import (
     in_ms,
 )
 
+_After = Annotated[str, Meta(pattern="^[0-9]{1,18}$")]
 _MOMENTS = ("created_from", "created_before", "finished_before")
 
 
@@ -69,3 +70,12 @@ class FilterRequest(RequestModel, frozen=True, kw_only=True):
 
     where: JobFilter = field(default_factory=JobFilter)
     dry_run: bool = False
+
+
+class SearchRequest(RequestModel, frozen=True, kw_only=True):
+    """Jobs to list, newest first; `after` continues behind an earlier page."""
+
+    where: JobFilter = field(default_factory=JobFilter)
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    after: _After | None = None
+    with_total: bool = False

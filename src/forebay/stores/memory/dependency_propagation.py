@@ -14,7 +14,7 @@ from forebay.domain.job_states import JobState
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.memory import job_sequences
 from forebay.stores.memory.dependency_edges import release
-from forebay.stores.memory.operator_actions import revive_one
+from forebay.stores.memory.job_actions import revive_one
 from forebay.stores.memory.state import State
 from forebay.stores.shared import dependency_propagation
 from forebay.stores.shared.dependency_propagation import OutboxEntry

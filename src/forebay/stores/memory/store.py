@@ -40,11 +40,12 @@ from forebay.stores.memory import (
     audit_log,
     documents,
     insert,
+    job_actions,
     job_import,
     limits,
     maintenance,
     metrics,
-    operator_actions,
+    queues,
     schedules,
     settle_and_claim,
 )
@@ -130,11 +131,11 @@ class MemoryStore:
         dependants: bool = False,
     ) -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return operator_actions.cancel(state, ids, reason, actor, force=force, dependants=dependants)
+            return job_actions.cancel(state, ids, reason, actor, force=force, dependants=dependants)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
         with self._change_state() as state:
-            return operator_actions.update_job(state, job_id, change, actor)
+            return job_actions.update_job(state, job_id, change, actor)
 
     def revive(
         self,
@@ -149,11 +150,11 @@ class MemoryStore:
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
         with self._change_and_propagate() as state:
-            return operator_actions.revive(state, ids, options)
+            return job_actions.revive(state, ids, options)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         with self._change_and_propagate() as state:
-            return operator_actions.delete(state, ids, actor)
+            return job_actions.delete(state, ids, actor)
 
     def import_jobs(self, exports: Sequence[JobExport]) -> list[bool]:
         with self._change_and_propagate() as state:
@@ -168,11 +169,11 @@ class MemoryStore:
         actor: str = "",
     ) -> Queue:
         with self._change_state() as changed:
-            return operator_actions.save_queue(changed, name, changes, state, actor)
+            return queues.save_queue(changed, name, changes, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         with self._change_and_propagate() as state:
-            return operator_actions.drop_queue(state, name, force, limit, actor)
+            return queues.drop_queue(state, name, force, limit, actor)
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         with self._change_state() as state:

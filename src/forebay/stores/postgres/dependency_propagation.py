@@ -35,10 +35,10 @@ from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.postgres import job_sequences
 from forebay.stores.postgres.dependency_edges import CHECK, lock_parent_states
 from forebay.stores.postgres.fairness import mark_pending
-from forebay.stores.postgres.job_ends import end_waiting
+from forebay.stores.postgres.job_actions import revive
+from forebay.stores.postgres.job_ends_and_removal import end_waiting
 from forebay.stores.postgres.low_water_marks import LOWEST, OUTBOX, TOP, LowWaterMarks
 from forebay.stores.postgres.maintenance import AGE_CAP_SCAN, shortest_cap_ms
-from forebay.stores.postgres.operator_actions import revive
 from forebay.stores.postgres.row_locks import lock_jobs
 from forebay.stores.postgres.transaction import Transaction, affected_edge_states
 from forebay.stores.shared.rows import Row, edge_from_row, fairness_key_in

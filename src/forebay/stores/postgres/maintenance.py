@@ -21,7 +21,7 @@ from forebay.domain.worker_command import COMMAND_RETENTION_MS
 from forebay.stores.postgres import limits
 from forebay.stores.postgres.claim_cursor import HEAD
 from forebay.stores.postgres.fairness import mark_pending
-from forebay.stores.postgres.job_ends import end_waiting, remove_history
+from forebay.stores.postgres.job_ends_and_removal import end_waiting, remove_history
 from forebay.stores.postgres.low_water_marks import (
     COUNTS,
     DUE,

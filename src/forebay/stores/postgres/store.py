@@ -32,7 +32,7 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
-from forebay.stores.postgres import dependency_propagation, maintenance, operator_actions, partitions
+from forebay.stores.postgres import dependency_propagation, job_actions, maintenance, partitions, queues
 from forebay.stores.postgres import leases as lease_ops
 from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary_parameters import bigint, bigints, text, texts
@@ -350,12 +350,12 @@ class PostgresStore(
                 concerned = [job for job in jobs if job.state is not JobState.COMPLETED]
                 lock_failed(tx, [job.id for job in concerned if is_final(job.state)])
                 tx.add_to_outbox([(job.id, DependencyEvent.CANCEL.value) for job in concerned])
-            return operator_actions.cancel(tx, jobs, reason, actor, force=force)
+            return job_actions.cancel(tx, jobs, reason, actor, force=force)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(end, tx)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: operator_actions.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: job_actions.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -371,7 +371,7 @@ class PostgresStore(
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
 
         def put_back(tx: Transaction, jobs: Sequence[Job]) -> list[ActionResult]:
-            return operator_actions.revive(tx, jobs, options)
+            return job_actions.revive(tx, jobs, options)
 
         return self._write(lambda tx: apply_to_jobs(tx, ids, partial(put_back, tx)))
 
@@ -380,7 +380,7 @@ class PostgresStore(
             # First, since the propagation of a failed parent locks edges before jobs. The propagation of a
             # completed parent locks no edges, and blocked rows by id.
             tx.run("edges_lock_blocked", {"ids": sorted(set(ids))})
-            return apply_to_jobs(tx, ids, lambda jobs: operator_actions.delete(tx, jobs, actor))
+            return apply_to_jobs(tx, ids, lambda jobs: job_actions.delete(tx, jobs, actor))
 
         return self._write(delete)
 
@@ -392,10 +392,10 @@ class PostgresStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(lambda tx: operator_actions.save_queue(tx, name, changes or {}, state, actor))
+        return self._write(lambda tx: queues.save_queue(tx, name, changes or {}, state, actor))
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(lambda tx: operator_actions.drop_queue(tx, name, limit, actor, force=force))
+        return self._write(lambda tx: queues.drop_queue(tx, name, limit, actor, force=force))
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         with self._connection.short_timeouts():

@@ -1,4 +1,4 @@
-"""Translation of driver errors into store errors."""
+"""Translation of driver errors into store errors, and the error of a record that keeps changing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Final
 import redis
 
 from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
+
+# Reads and writes of a record that keeps changing, before `busy_error`.
+TRIES: Final = 100
 
 # Driver error -> error and text for the caller; the first match counts.
 _MEANING: Final[tuple[tuple[type[redis.RedisError], type[StoreError], str], ...]] = (
@@ -68,3 +71,7 @@ def unwritable_error(exc: UnicodeEncodeError) -> StoreRefused:
 def is_full(error: StoreError) -> bool:
     """Return whether the server refused a call because it has no memory left."""
     return isinstance(error.__cause__, redis.exceptions.OutOfMemoryError)
+
+
+def busy_error(location: str, subject: str) -> StoreUnavailable:
+    return StoreUnavailable(f"{location} is busy: {subject} keeps changing; retry in a moment")

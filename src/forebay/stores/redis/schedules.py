@@ -14,8 +14,8 @@ from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun, Sche
 from forebay.domain.schedule_runs import POSTPONE_MS, ScheduleAdvance
 from forebay.stores.contract.schedules import DueSchedules, FireResult
 from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.errors import TRIES, busy_error
 from forebay.stores.redis.insert import InsertRequest, check_reply, error_of, retry_with_other_ids
-from forebay.stores.redis.operator_actions import TRIES, busy_error
 from forebay.stores.shared.rows import changes_text
 from forebay.stores.shared.schedules import schedule_text, schedules_from_rows
 
@@ -54,7 +54,7 @@ class RedisScheduleStore:
             params = {"name": name, "revision": stored[1], "actor": actor, "changes": changes}
             if self._connection.run("drop_schedule", params):
                 return True
-        raise busy_error(self._connection, f"schedule {name}")
+        raise busy_error(self._connection.address.location, f"schedule {name}")
 
     def _load_schedule_row(self, name: str) -> list[Any] | None:
         packed = self._connection.execute("HGET", f"{self._connection.address.tag}:schedules", name)

@@ -35,7 +35,7 @@ from forebay.stores.contract.values import (
     remaining_claims,
 )
 from forebay.stores.id_generator import create_ids
-from forebay.stores.redis import operator_actions
+from forebay.stores.redis import job_actions, queues
 from forebay.stores.redis.audit_log import RedisAuditLogStore
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.documents import RedisDocumentStore
@@ -298,10 +298,10 @@ class RedisStore(
             "force": force,
             "dependants": dependants,
         }
-        return self._propagate_then(operator_actions.action_results(ids, self._run("cancel", params)))
+        return self._propagate_then(job_actions.action_results(ids, self._run("cancel", params)))
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return operator_actions.update_job(self._connection, job_id, change, actor)
+        return job_actions.update_job(self._connection, job_id, change, actor)
 
     def revive(
         self,
@@ -315,11 +315,11 @@ class RedisStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._propagate_then(operator_actions.revive(self._connection, ids, options))
+        return self._propagate_then(job_actions.revive(self._connection, ids, options))
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
         replies = self._run("delete", {"ids": list(ids), "actor": actor})
-        return self._propagate_then(operator_actions.action_results(ids, replies))
+        return self._propagate_then(job_actions.action_results(ids, replies))
 
     def save_queue(
         self,
@@ -329,7 +329,7 @@ class RedisStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return operator_actions.save_queue(self._connection, name, changes or {}, state, actor)
+        return queues.save_queue(self._connection, name, changes or {}, state, actor)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
         params = {"name": name, "force": force, "limit": limit, "actor": actor}

@@ -16,9 +16,9 @@ from forebay.stores.shared import dependency_propagation
 from forebay.stores.shared.dependency_propagation import OutboxEntry
 from forebay.stores.shared.rows import Row, edge_from_row, fairness_key_in, json_text
 from forebay.stores.sqlite.fairness import mark_pending
-from forebay.stores.sqlite.job_ends import end_waiting
+from forebay.stores.sqlite.job_actions import revive
+from forebay.stores.sqlite.job_ends_and_removal import end_waiting
 from forebay.stores.sqlite.maintenance import AGE_CAP_SCAN
-from forebay.stores.sqlite.operator_actions import revive
 from forebay.stores.sqlite.transaction import Transaction
 
 # Values to release a blocked job: seq, queue, priority, failures, deadline_at, run_at, options.

@@ -18,7 +18,7 @@ from forebay.stores.sqlite.caller_connection import CallerConnection
 from forebay.stores.sqlite.connection import Connection, Durability
 from forebay.stores.sqlite.database_paths import DatabasePaths
 from forebay.stores.sqlite.dependency_propagation import propagate
-from forebay.stores.sqlite.disk_check import check_disk
+from forebay.stores.sqlite.file_system_check import check_file_system
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.reader import SqliteReader
 from forebay.stores.sqlite.schema import check_file_schema, check_schema, load_sqlite_statements, migrate
@@ -83,7 +83,7 @@ class SqliteEngine:
             return store.migrate()
 
     def check_schema(self) -> None:
-        check_disk(self._paths.database)
+        check_file_system(self._paths.database)
         check_file_schema(self._paths.database, load_sqlite_statements())
 
     def insert_tx(
@@ -120,7 +120,7 @@ class SqliteEngine:
             tx.flush_counts()
 
     def _connect(self) -> Connection:
-        check_disk(self._paths.database)
+        check_file_system(self._paths.database)
         connection = Connection(
             self._paths, durability=self._durability, lock_timeout_ms=self._lock_timeout_ms
         )

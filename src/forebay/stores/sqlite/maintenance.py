@@ -21,7 +21,7 @@ from forebay.stores.shared.rows import (
     queue_from_row,
 )
 from forebay.stores.sqlite import fairness, limits
-from forebay.stores.sqlite.job_ends import end_waiting, remove_edges, remove_history
+from forebay.stores.sqlite.job_ends_and_removal import end_waiting, remove_edges, remove_history
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.transaction import Transaction
 

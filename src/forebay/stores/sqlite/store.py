@@ -35,8 +35,8 @@ from forebay.stores.contract.values import (
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
+from forebay.stores.sqlite import job_actions, maintenance, queues
 from forebay.stores.sqlite import leases as leases_module
-from forebay.stores.sqlite import maintenance, operator_actions
 from forebay.stores.sqlite.clock_readings import read_clock
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.database_paths import DatabasePaths
@@ -210,12 +210,12 @@ class SqliteStore(
                     if states.get(job_id, JobState.COMPLETED) is not JobState.COMPLETED
                 ]
                 tx.add_to_outbox(left, DependencyEvent.CANCEL)
-            return [operator_actions.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
+            return [job_actions.cancel(tx, job_id, reason, actor, force=force) for job_id in ids]
 
         return self._write(cancel)
 
     def update_job(self, job_id: JobId, change: JobUpdate, *, actor: str = "") -> ActionResult:
-        return self._write(lambda tx: operator_actions.update_job(tx, job_id, change, actor))
+        return self._write(lambda tx: job_actions.update_job(tx, job_id, change, actor))
 
     def revive(
         self,
@@ -229,10 +229,10 @@ class SqliteStore(
         ended_before: int | None = None,
     ) -> list[ActionResult]:
         options = ReviveOptions(queue, delay_ms, reset, actor, dependants, ended_before)
-        return self._write(lambda tx: operator_actions.revive_all(tx, ids, options), durable=True)
+        return self._write(lambda tx: job_actions.revive_all(tx, ids, options), durable=True)
 
     def delete(self, ids: Sequence[JobId], *, actor: str = "") -> list[ActionResult]:
-        return self._write(lambda tx: [operator_actions.delete(tx, job_id, actor) for job_id in ids])
+        return self._write(lambda tx: [job_actions.delete(tx, job_id, actor) for job_id in ids])
 
     def save_queue(
         self,
@@ -242,14 +242,10 @@ class SqliteStore(
         state: QueueState | None = None,
         actor: str = "",
     ) -> Queue:
-        return self._write(
-            lambda tx: operator_actions.save_queue(tx, name, changes or {}, state, actor), durable=True
-        )
+        return self._write(lambda tx: queues.save_queue(tx, name, changes or {}, state, actor), durable=True)
 
     def drop_queue(self, name: QueueName, *, force: bool = False, limit: int = BATCH, actor: str = "") -> int:
-        return self._write(
-            lambda tx: operator_actions.drop_queue(tx, name, limit, actor, force=force), durable=True
-        )
+        return self._write(lambda tx: queues.drop_queue(tx, name, limit, actor, force=force), durable=True)
 
     def heartbeat(self, worker: WorkerInfo) -> None:
         # The lock of a supervised worker is its supervisor's. A worker that sends its own heartbeats, because

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.lane import lanes_for_program

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Event, Thread, current_thread
 from typing import Final
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
 from forebay.telemetry.log_fields import job_fields

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.app.program_registry import Registry
+from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.errors import ConfigError
 from forebay.telemetry.log_setup import LogConfig, current_log_config

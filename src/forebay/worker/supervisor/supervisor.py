@@ -23,6 +23,7 @@ from forebay.domain.worker import WorkerState
 from forebay.errors import ConfigError, StoreUnavailable, WorkersDied
 from forebay.stores.factory import open_engine
 from forebay.worker.lease_table import STOPPED
+from forebay.worker.supervisor.code_change_watcher import CodeChangeWatcher
 from forebay.worker.supervisor.lease_manager import LeaseManager
 from forebay.worker.supervisor.messages import (
     CommandAnswered,
@@ -34,7 +35,6 @@ from forebay.worker.supervisor.messages import (
     WorkerRetiring,
     WorkerStopped,
 )
-from forebay.worker.supervisor.reloader import Reloader
 from forebay.worker.supervisor.restart_policy import MAX_RESTARTS, RestartPolicy
 from forebay.worker.supervisor.worker_process import WorkerProcess, describe_exit, spawn
 
@@ -83,7 +83,7 @@ class Supervisor:
         self._ticked_at = self._watched_since = self._clock.monotonic()
         self._stops = 0
         self._is_paused = False
-        self._reloader: Reloader | None = None
+        self._code_change_watcher: CodeChangeWatcher | None = None
         self._pending_stacks: deque[WorkerProcess] = deque()  # children whose stacks are to be shown
         self._missing = 0  # processes that could not begin; with new code they may
         self._status = 0
@@ -178,7 +178,7 @@ class Supervisor:
             self._replace(child, status)
 
     def _replace(self, child: WorkerProcess, status: int) -> None:
-        if self._reloader is not None and child.info is None:
+        if self._code_change_watcher is not None and child.info is None:
             logger.info("no worker process can begin before the code has changed")
             self._missing += 1
             return
@@ -207,7 +207,7 @@ class Supervisor:
 
     def _reload(self) -> None:
         """Replace all processes, if there is new code for them."""
-        if self._reloader is None or not self._reloader.has_changed() or self._stops:
+        if self._code_change_watcher is None or not self._code_change_watcher.has_changed() or self._stops:
             return
         now = self._clock.monotonic()
         self._start_times += [now] * self._missing
@@ -340,9 +340,9 @@ class Supervisor:
             sender.setblocking(False)
             self._selector.register(receiver, selectors.EVENT_READ)
             if self._plan.is_reloading:
-                self._reloader = Reloader(Path.cwd(), partial(sender.send, b"r"))
-                stack.callback(self._reloader.stop)
-                self._reloader.start()
+                self._code_change_watcher = CodeChangeWatcher(Path.cwd(), partial(sender.send, b"r"))
+                stack.callback(self._code_change_watcher.stop)
+                self._code_change_watcher.start()
             stack.callback(self._selector.close)
             stack.callback(
                 signal.set_wakeup_fd, signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)

@@ -13,13 +13,8 @@ from forebay.service.http.client_disconnect import run_while_connected
 from forebay.service.http.request_context import HttpRequest, JobIdPath, permit_of
 from forebay.service.permissions import jobs as permitted
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
-from forebay.service.schema.job_admin import (
-    BulkRequest,
-    BulkResponse,
-    ReplayRequest,
-    ReviveRequest,
-    SearchRequest,
-)
+from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
+from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import GraphView, JobList, JobView
 from forebay.service.schema.jobs import (
     ActionResponse,

@@ -1,4 +1,4 @@
-"""Check of the disk of a database: SQLite cannot work on a network file system or on a file mounted alone."""
+"""Check of the file system of a database: neither a network file system nor a file mounted alone works."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
 )  # fmt: skip
 
 
-def check_disk(path: Path, *, mounts: str = "/proc/self/mountinfo") -> None:
+def check_file_system(path: Path, *, mounts: str = "/proc/self/mountinfo") -> None:
     """Raise StoreUnusable if the database lies on a network file system or is mounted alone, as far as
     the operating system tells."""
     mountinfo, database = _read_mounts(mounts), os.path.realpath(path)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from forebay import Forebay, InvalidJob
-from forebay.app import enqueue_buffer as buffer_module
-from forebay.app.enqueue_buffer import Buffer
+from forebay.app import outage_buffer as buffer_module
 from forebay.app.job_handle import JobHandle
+from forebay.app.outage_buffer import Buffer
 from forebay.domain.job import Dependency, NewJob, QueueName
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable
 from forebay.stores.contract.values import InsertResult

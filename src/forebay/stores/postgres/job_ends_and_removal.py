@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_states import JobState
 from forebay.stores.postgres.transaction import Transaction
-from forebay.stores.shared.rows import (
-    STATES,
-    Row,
-)
+from forebay.stores.shared.rows import STATES, Row
 
 
 def end_waiting(

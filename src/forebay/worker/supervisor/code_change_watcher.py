@@ -14,7 +14,7 @@ from forebay.errors import ConfigError
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-class Reloader:
+class CodeChangeWatcher:
     """Watches the Python files below a folder, on a thread of its own, and calls `wake` when one changes."""
 
     def __init__(self, folder: Path, wake: Callable[[], object]) -> None:
@@ -23,7 +23,7 @@ class Reloader:
         self._watchfiles = _import_watchfiles()
         self._has_changed = Event()
         self._stop = Event()
-        self._thread = Thread(target=self._run, name="forebay-reloading", daemon=True)
+        self._thread = Thread(target=self._run, name="forebay-code-changes", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -9,7 +9,7 @@ import click
 from forebay.cli.options import Command
 
 if TYPE_CHECKING:
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 
 
 def delivery_options(func: Command) -> Command:
@@ -37,7 +37,7 @@ def delivery_policy(
     """Return the delivery policy of the options; `default`, that of the app, fills the gaps."""
     if networks is None and secrets_folder is None:
         return default
-    from forebay.domain.alert_delivery_policy import DeliveryPolicy, parse_policy  # noqa: PLC0415 - few commands deliver
+    from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy, parse_policy  # noqa: PLC0415 - few commands deliver
 
     known, found = default or DeliveryPolicy(), parse_policy(networks or (), secrets_folder)
     return DeliveryPolicy(

@@ -1,4 +1,4 @@
-"""Validation of progress and log lines of a running attempt: checked, and cut to the stored length."""
+"""Progress and log lines of a running attempt: checked, and cut to the stored length."""
 
 from __future__ import annotations
 

@@ -1,32 +1,19 @@
-"""Operator actions that take more than one script: revive, update a job, save a queue."""
+"""Actions on jobs that take more than one script, and the results of actions."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from forebay.domain.job import JobId, QueueName
+from forebay.domain.job import JobId
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.job_validation import check_queue_name
-from forebay.domain.operator_changes import queue_changes
-from forebay.domain.queue import Queue, QueueState
-from forebay.errors import StoreUnavailable
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.values import ActionResult
 from forebay.stores.redis.connection import Connection
+from forebay.stores.redis.errors import TRIES, busy_error
 from forebay.stores.redis.insert import check_reply, state_of
-from forebay.stores.redis.rows import (
-    FRESH_QUEUE,
-    body_with,
-    job_from_row,
-    queue_from_packed,
-    queue_row,
-    rescored_to_seq_in,
-)
-from forebay.stores.shared.rows import changes_text
-
-TRIES: Final = 100
+from forebay.stores.redis.rows import FRESH_QUEUE, body_with, job_from_row
 
 
 def action_results(ids: Sequence[JobId], answers: Sequence[Sequence[Any]]) -> list[ActionResult]:
@@ -78,39 +65,4 @@ def update_job(connection: Connection, job_id: JobId, update: JobUpdate, actor: 
             return ActionResult(job_id=job_id, applied=False, state=job.state, reason=reply[1].decode())
         if reply[0] != b"retry":
             return ActionResult(job_id=job_id, applied=True, state=state_of(check_reply(reply)[0]))
-    raise busy_error(connection, f"job {job_id}")
-
-
-def save_queue(
-    connection: Connection,
-    name: QueueName,
-    changes: Mapping[str, object],
-    into: QueueState | None,
-    actor: str,
-) -> Queue:
-    check_queue_name(name)
-    for _ in range(TRIES):
-        stored = connection.execute("HGET", f"{connection.address.tag}:queues", name)
-        old = Queue(name=name) if stored is None else queue_from_packed(name, stored)
-        revived_state = QueueState.ACTIVE if old.state is QueueState.DROPPED else None
-        queue = old.with_settings(old.settings.with_changes(changes), into or revived_state, 0)
-        rescored_to_seq = None if stored is None else rescored_to_seq_in(stored)
-        if queue.scoring_version != old.scoring_version:
-            rescored_to_seq = 0
-        params = {
-            "name": name,
-            "queue": queue_row(queue, rescored_to_seq),
-            "actor": actor,
-            "detail": "settings" if into is None else queue.state.value,
-            "changes": changes_text(queue_changes(old, queue)) or False,
-        }
-        reply = connection.run("save_queue", params, stored or b"")
-        if reply[0] != b"retry":
-            return queue_from_packed(name, check_reply(reply)[0])
-    raise busy_error(connection, f"queue {name}")
-
-
-def busy_error(connection: Connection, subject: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"{connection.address.location} is busy: {subject} keeps changing; retry in a moment"
-    )
+    raise busy_error(connection.address.location, f"job {job_id}")

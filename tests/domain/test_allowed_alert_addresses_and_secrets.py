@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.alert_delivery_policy import DeliveryPolicy, parse_policy
+from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy, parse_policy
 from forebay.errors import ConfigError
 
 PUBLIC = [

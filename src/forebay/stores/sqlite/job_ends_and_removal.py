@@ -5,9 +5,7 @@ from __future__ import annotations
 from forebay.domain.dependencies import DependencyEvent
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_states import JobState
-from forebay.stores.shared.rows import (
-    STATES,
-)
+from forebay.stores.shared.rows import STATES
 from forebay.stores.sqlite.transaction import Transaction
 
 

@@ -59,7 +59,7 @@ def test_a_task_is_found_by_its_old_names_too(app: Forebay) -> None:
 def test_an_alias_that_is_taken_is_refused_with_both_places_and_nothing_is_registered(app: Forebay) -> None:
     with pytest.raises(
         ConfigError,
-        match=r"are called 'sell': .*test_program_registry\.sell and .*lambda> \(an alias of 'buy'\)",
+        match=r"are called 'sell': .*test_registry\.sell and .*lambda> \(an alias of 'buy'\)",
     ):
         app.task(name="buy", aliases=["old.buy", "sell"])(lambda: None)
 
