@@ -3,7 +3,7 @@
 The jobs have one of a thousand keys each. One handle completes the last hundred and claims the next hundred
 in one call. Neither limit is ever reached for long: what is measured is the counting. Runs with and without
 limits take turns, and the median of the rounds counts. A few batches before each are not counted: in these
-the handle learns whether there are limits, which takes it one long exchange, however many jobs follow. Where
+the handle learns whether there are limits. That takes one slow round trip, however many jobs follow. Where
 others use the machine too, processor time says more: that of this process and of the server.
 """
 

@@ -148,7 +148,7 @@ class Seen:
     """What one process has seen: when (since the start), and how long it took or how many it were."""
 
     jobs: list[tuple[float, float]] = field(default_factory=list)
-    exchange: list[tuple[float, float]] = field(default_factory=list)
+    round_trip: list[tuple[float, float]] = field(default_factory=list)
     claim: list[tuple[float, float]] = field(default_factory=list)
     settle: list[tuple[float, float]] = field(default_factory=list)
     insert: list[tuple[float, float]] = field(default_factory=list)
@@ -174,7 +174,7 @@ def work(url: str, name: str, began: float, until: float) -> Seen:
             seen.claim.append((now - began, time.monotonic() - between))
         else:
             jobs = claimed(store, worker, done)
-            seen.exchange.append((now - began, time.monotonic() - now))
+            seen.round_trip.append((now - began, time.monotonic() - now))
         seen.jobs.append((now - began, len(done)))
         seen.urgent_out |= {job.id: time.monotonic() for job in jobs if job.task == URGENT.task}
         done = settled(jobs)
@@ -311,9 +311,9 @@ class Slices:
             f"{jobs:,} jobs in {seconds:.0f} s with a pin, last fifth", done[1], "/s",
             f"{done[0]:,.0f}/s first fifth", ratio, (at_least(ratio, 0.7, "x"),),
         )  # fmt: skip
-        for name in ("claim", "settle", "exchange"):
+        for name in ("claim", "settle", "round_trip"):
             begin, end = (p99(self._of(name, *span)) for span in (first, last))
-            goals = () if name == "exchange" else (at_most(end / begin, 3, "x"),)
+            goals = () if name == "round_trip" else (at_most(end / begin, 3, "x"),)
             yield Measurement(
                 f"{name} p99 with a pin, last fifth",
                 end,
@@ -331,17 +331,17 @@ class Slices:
 
     def lines(self) -> Iterator[str]:
         yield "             p99 in ms:                             longest in ms:      index entries"
-        yield "from s   jobs/s  exchange    claim   settle   insert   pick-up  tasks  read per job"
+        yield "from s   jobs/s  round trip   claim   settle   insert   pick-up  tasks  read per job"
         for number in range(self._size.slices):
             span = number * self._long, (number + 1) * self._long
-            times = {name: self._of(name, *span) for name in ("exchange", "claim", "settle", "insert")}
+            times = {name: self._of(name, *span) for name in ("round_trip", "claim", "settle", "insert")}
             longest = {
                 name: max(self._of(name, *span), default=0.0) * 1e3 for name in ("pick_up", "maintenance")
             }
             done = sum(self._of("jobs", *span))
             yield (
                 f"{span[0]:6.0f} {done / self._long:8,.0f}"
-                f" {p99(times['exchange']):9.1f} {p99(times['claim']):8.1f}"
+                f" {p99(times['round_trip']):9.1f} {p99(times['claim']):8.1f}"
                 f" {p99(times['settle']):8.1f} {p99(times['insert']):8.1f}"
                 f" {longest['pick_up']:9.0f} {longest['maintenance']:6.0f}"
                 f" {sum(self._of('read', *span)) / max(done, 1):13.1f}"

@@ -55,7 +55,7 @@ create index on bare (queue, rank, id) where state = 'p';
 """
 BARE_INSERT: Final = "insert into bare (queue, rank, payload) values ('d', 1, %s)"
 BARE_MANY: Final = "copy bare (queue, rank, payload) from stdin (format binary)"
-BARE_TURN: Final = """
+BARE_SETTLE_AND_CLAIM: Final = """
 with done as (update bare set state = 'd' where id = any(%s) returning 1)
 update bare set state = 'r' where id = any(array(
   select id from bare where queue = 'd' and state = 'p' order by rank, id limit {batch} for update skip locked
@@ -205,7 +205,7 @@ def speed_of_bare(connection: psycopg.Connection, url: str, jobs: int, processes
 
 
 def span_of_bare(url: str, batch: int, _: int) -> Span:
-    turn = BARE_TURN.format(batch=batch)
+    turn = BARE_SETTLE_AND_CLAIM.format(batch=batch)
     ids: list[int] = []
     with psycopg.connect(url, autocommit=True) as connection:
         jobs, began = 0, time.monotonic()

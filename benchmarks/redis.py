@@ -37,7 +37,7 @@ redis.call('HSET', KEYS[1], id, ARGV[1])
 redis.call('ZADD', KEYS[2], 1, id)
 return id
 """
-BARE_TURN: Final = """
+BARE_SETTLE_AND_CLAIM: Final = """
 if #ARGV > 1 then
   redis.call('ZREM', KEYS[4], unpack(ARGV, 2))
   redis.call('HDEL', KEYS[1], unpack(ARGV, 2))
@@ -196,7 +196,7 @@ def bare(port: int, stores: Stores, jobs: int, processes: int) -> float:
 
 def span_of_bare(port: int, _: int) -> Span:
     admin = redis.Redis(port=port)
-    turn = admin.register_script(BARE_TURN)
+    turn = admin.register_script(BARE_SETTLE_AND_CLAIM)
     ids: list[bytes] = []
     jobs, began = 0, time.monotonic()
     while True:

@@ -121,7 +121,7 @@ def scripted_us(admin: redis.Redis, work: Callable[[], object]) -> float:
 
 
 def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Measurement]:
-    """What a waiting job takes, and an exchange beside many of them and beside few."""
+    """What a waiting job takes, and a round trip beside many of them and beside few."""
     long, short = open_engine(f"{url}-long").store(), open_engine(f"{url}-short").store()
     long.insert([JOB])
     before = admin.info("memory")["used_memory"]
@@ -146,7 +146,7 @@ def backlog(url: str, admin: redis.Redis, jobs: int, rounds: int) -> Iterator[Me
         progress("claims", number + 1, rounds)
     ratio = median(many / few for many, few in pairs)
     yield Measurement(
-        measure=f"exchange of a job, {jobs:,} wait",
+        measure=f"round trip of a job, {jobs:,} wait",
         ours=median(many for many, _ in pairs) / moved,
         unit=" us",
         against=f"{median(few for _, few in pairs) / moved:.3g} us, {FEW:,} wait",

@@ -117,8 +117,8 @@ async def circle(connection: Connection, rounds: int) -> None:
         await connection.post("/v1/jobs/batch", {"jobs": [a_job()] * BATCH})
         claim = {"queues": [QUEUE], "limit": BATCH}
         jobs = (await connection.post("/v1/claim", claim))["jobs"]
-        endings = [{"id": job["id"], "lease": job["lease"], "result": None} for job in jobs]
-        settled = (await connection.post("/v1/settle", {"outcomes": endings}))["settled"]
+        outcomes = [{"id": job["id"], "lease": job["lease"], "result": None} for job in jobs]
+        settled = (await connection.post("/v1/settle", {"outcomes": outcomes}))["settled"]
         if not all(one["is_kept"] for one in settled):
             raise AssertionError("a lease was lost")
 
@@ -193,8 +193,8 @@ async def pickups(server: Server, count: int) -> list[Measurement]:
     while jobs := (await waiting.post("/v1/claim", {"queues": [QUEUE], "limit": 1_000, "wait_seconds": 0}))[
         "jobs"
     ]:
-        endings = [{"id": job["id"], "lease": job["lease"]} for job in jobs]
-        await waiting.post("/v1/settle", {"outcomes": endings})
+        outcomes = [{"id": job["id"], "lease": job["lease"]} for job in jobs]
+        await waiting.post("/v1/settle", {"outcomes": outcomes})
     took: list[float] = []
     for _ in range(count):
         claim = asyncio.create_task(waiting.post("/v1/claim", {"queues": [QUEUE]}))

@@ -126,7 +126,7 @@ def insert_pair(durability: str, synchronous: str, jobs: int, how: str) -> tuple
 
 
 def claim_ms(store: Store, rounds: int) -> float:
-    """The median time of an exchange that claims 100 and hands the last 100 back as completed."""
+    """The median time of a round trip that claims 100 and hands the last 100 back as completed."""
     times = []
     settlements: list[Settlement] = []
     for _ in range(rounds):

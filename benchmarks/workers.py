@@ -278,7 +278,7 @@ def measure_strangers(rounds: int, strangers: int) -> Measurement:
         for store in (alone, crowded):
             insert(store, "known", 10 * ROOM)
         while not claim(crowded)[1]:
-            pass  # the strangers are put aside once, a bounded number with each claim
+            pass  # jobs of unknown tasks are parked once, a bounded number with each claim
         pairs = [(claim(crowded)[0], claim(alone)[0]) for _ in range(20 * rounds)]
         alone.close()
         crowded.close()

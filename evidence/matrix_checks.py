@@ -181,8 +181,8 @@ def _run_maintenance(stage: Stage) -> None:
     store.settle_and_claim(SWEEPER, [decide(job, Lost("its worker died"), 0.0) for job in lost])
     due = store.due_schedules()
     for fired in store.fire_schedules([plan_advance(schedule, due.now, 0.0) for schedule in due.schedules]):
-        for firing in fired.runs:
-            [job] = stage.reader.jobs([firing.job_id]) if firing.job_id else [None]
+        for schedule_run in fired.runs:
+            [job] = stage.reader.jobs([schedule_run.job_id]) if schedule_run.job_id else [None]
             if job is not None and job.id not in stage.history.accepted:
                 stage.accept(job.id, NewJob(task=job.task, queue=job.queue))
     store.promote()

@@ -113,7 +113,7 @@ def operations() -> list[str]:
     return [one["operationId"] for path in paths for one in path.values()]
 
 
-class Ending(TypedDict):
+class FuzzResult(TypedDict):
     """How it went with one operation: a line of the record."""
 
     name: str
@@ -134,26 +134,26 @@ def fuzz_each(names: Sequence[str], limits: Namespace, words: Sequence[str]) -> 
     with ProcessPoolExecutor(limits.processes, get_context("spawn"), max_tasks_per_child=1) as processes:
         runs = [processes.submit(fuzz_one, *one, limits.seconds, words) for one in pairs if one not in known]
         for run in as_completed(runs):
-            ending = run.result()
-            known[ending["name"], ending["mode"]] = ending
+            fuzz_result = run.result()
+            known[fuzz_result["name"], fuzz_result["mode"]] = fuzz_result
             line = "{word:8} {name:20} {mode:8} {examples:5} examples {seconds:4.0f} s {output}"
-            print(line.format(**ending), flush=True)
+            print(line.format(**fuzz_result), flush=True)
             if record:
                 with record.open("a") as lines:
-                    lines.write(json.dumps(ending) + "\n")
+                    lines.write(json.dumps(fuzz_result) + "\n")
     counts = Counter(known[one]["word"] for one in pairs)
     print(", ".join(f"{count} {word}" for word, count in counts.most_common()))
     return int(set(counts) != {WORDS[0]})
 
 
-def recorded(record: Path) -> dict[tuple[str, str], Ending]:
+def recorded(record: Path) -> dict[tuple[str, str], FuzzResult]:
     """What the record says of the operations that have come to their end."""
     lines = record.read_text().splitlines() if record.exists() else []
-    endings: list[Ending] = [json.loads(line) for line in lines]
-    return {(one["name"], one["mode"]): one for one in endings if one["word"] in WORDS.values()}
+    fuzz_results: list[FuzzResult] = [json.loads(line) for line in lines]
+    return {(one["name"], one["mode"]): one for one in fuzz_results if one["word"] in WORDS.values()}
 
 
-def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Ending:
+def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> FuzzResult:
     """How it went with one operation and requests of one kind."""
     began = time.monotonic()
     with served() as address, tempfile.TemporaryDirectory() as folder, TemporaryFile("w+") as output:
@@ -177,7 +177,7 @@ def fuzz_one(name: str, mode: str, seconds: float, words: Sequence[str]) -> Endi
         word = WORDS[1]
     elif record and word == NOT_RUN and _has_nothing_to_spoil(record):
         word = WORDS[0]
-    return Ending(
+    return FuzzResult(
         name=name,
         mode=mode,
         word=word,

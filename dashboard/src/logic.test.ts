@@ -19,7 +19,7 @@ const { worst } = await import("./views/queue");
 const { draftOf, requestOf } = await import("./views/schedules");
 const { rates } = await import("./views/series");
 const { ofMost } = await import("./views/configuration");
-const { busyOf, heatOf, latest, longest, throttlesOf } = await import("./views/workers");
+const { busyOf, heatOf, latest, longest, limitsByWorker } = await import("./views/workers");
 
 const queue = (name: string, counts: object = {}) => ({ name, state: "active", settings: {}, counts: { pending: 0, running: 0, completed: 0, dead: 0, retrying: 0, ...counts } }) as never;
 const line = (id: string, more: object = {}) => ({ id, task: "t", queue: "q", state: "dead", reason: "ValueError: 1", tags: [], ...more }) as never;
@@ -230,5 +230,5 @@ test("failures come by their last attempt, and without jobs that have not failed
 test("limits say what is left of them, and who waits", () => {
   expect([ofMost(3, 5), ofMost(null, 5), ofMost(0, 1_000)]).toEqual(["3 of 5", "–", "0 of 1,000"]);
   const limits = [{ scope: "global", waiting_workers: ["a", "b"] }, { scope: "queue:mail", waiting_workers: ["b"] }, { scope: "task:t", waiting_workers: [] }] as never[];
-  expect([...throttlesOf(limits)]).toEqual([["a", ["global"]], ["b", ["global", "queue:mail"]]]);
+  expect([...limitsByWorker(limits)]).toEqual([["a", ["global"]], ["b", ["global", "queue:mail"]]]);
 });

@@ -77,7 +77,7 @@ def test_jobs_are_claimed_in_order_from_one_queue_up_to_the_number_asked(
     assert low.refresh().state is JobState.PENDING
 
 
-ENDINGS: list[Any] = [
+OUTCOMES: list[Any] = [
     (lambda consumer, job: consumer.fail(job, ValueError("it broke")), JobState.RETRYING, 1),
     (lambda consumer, job: consumer.fail(job, "it broke", after=60), JobState.RETRYING, 1),
     (lambda consumer, job: consumer.discard(job, "useless"), JobState.DEAD, 1),
@@ -86,7 +86,7 @@ ENDINGS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("end", "state", "failures"), ENDINGS)
+@pytest.mark.parametrize(("end", "state", "failures"), OUTCOMES)
 def test_a_job_may_end_otherwise(
     app: Forebay,
     consumer: Consumer,
@@ -102,7 +102,7 @@ def test_a_job_may_end_otherwise(
 
 
 @pytest.mark.shows("R-DONE-02")
-@pytest.mark.parametrize(("end", "state", "failures"), ENDINGS)
+@pytest.mark.parametrize(("end", "state", "failures"), OUTCOMES)
 def test_an_end_that_contradicts_an_earlier_one_is_answered_with_false(
     app: Forebay,
     consumer: Consumer,
@@ -401,7 +401,7 @@ def test_of_two_attempts_at_one_job_only_the_one_that_is_held_is_settled(
     assert (again.id, again.attempt, record.result) == (job.id, 2, b"2")
 
 
-def test_one_ending_that_the_store_cannot_hold_does_not_hold_up_the_others(app: Forebay) -> None:
+def test_one_outcome_that_the_store_cannot_hold_does_not_hold_up_the_others(app: Forebay) -> None:
     def trouble(name: str, args: tuple[Any, ...]) -> None:
         ends = args[1] if name == "settle_and_claim" and len(args) > 1 else ()
         if any(end.job_id == handles[1].id and end.state is JobState.COMPLETED for end in ends):

@@ -12,7 +12,7 @@ from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watched_store import Held
-from tests.operations.test_settlement_isolation import exchanged, lines, note_of, running, states
+from tests.operations.test_settlement_isolation import lines, running, settle_and_claim, states, update_of
 from tests.stores.support import complete
 
 
@@ -26,9 +26,9 @@ def test_a_progress_update_that_meets_a_lock_is_left_undone_and_so_is_the_settle
     jobs = running(store, 3)
     held = Held(store)
     held.leases = {lease_of(jobs[1])}
-    updates = [note_of(job) for job in jobs]
+    updates = [update_of(job) for job in jobs]
 
-    answer = exchanged(held.contract, jobs, [complete(job) for job in jobs[:2]], updates=updates)
+    answer = settle_and_claim(held.contract, jobs, [complete(job) for job in jobs[:2]], updates=updates)
 
     assert (answer.settled, answer.refused_updates, answer.busy) == ((jobs[0].id,), (), (lease_of(jobs[1]),))
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
@@ -40,7 +40,9 @@ def test_a_lease_whose_progress_update_meets_a_lock_is_not_recovered(store: Stor
     held = Held(store)
     held.leases = {lease_of(jobs[0])}
 
-    answer = exchanged(held.contract, jobs, [complete(jobs[0])], known=[], updates=[note_of(jobs[0])])
+    answer = settle_and_claim(
+        held.contract, jobs, [complete(jobs[0])], known=[], updates=[update_of(jobs[0])]
+    )
 
     assert [job.id for job in answer.recovered] == [jobs[1].id]
 
@@ -55,13 +57,13 @@ def test_a_claim_that_meets_a_lock_after_something_was_written_does_not_say_that
     ends = [complete(jobs[0])] if has_settlement else []
 
     with pytest.raises(StoreUnavailable) as raised:
-        exchanged(
+        settle_and_claim(
             held.contract,
             jobs,
             ends,
             claims=[QueueClaim(DEFAULT_QUEUE, 1)],
             room=1,
-            updates=[note_of(jobs[0])],
+            updates=[update_of(jobs[0])],
         )
 
     assert type(raised.value) is StoreUnavailable
@@ -73,7 +75,7 @@ def test_a_single_settlement_that_meets_a_lock_is_offered_once(store: Store) -> 
     held = Held(store)
     held.leases = {lease_of(job)}
 
-    answer = exchanged(held.contract, [job], [complete(job)])
+    answer = settle_and_claim(held.contract, [job], [complete(job)])
 
     assert answer == SettleAndClaimResult(busy=(lease_of(job),))
     assert held.calls == ["settle_and_claim"]

@@ -132,7 +132,7 @@ def test_a_limit_shows_its_tokens_its_state_and_whom_it_holds_up(scene: Scene, s
         expect(cells.nth(5)).to_have_text("2")
         row.get_by_role("link", name="1 worker").click()
         worker = page.get_by_role("region", name="Workers").get_by_role("row").nth(1)
-        expect(worker).to_contain_text("throttled by task:shop.count")
+        expect(worker).to_contain_text("limited by task:shop.count")
     finally:
         scene.served.done("DELETE", "/v1/limits/task:shop.count")
     sight.open("configuration")

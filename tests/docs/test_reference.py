@@ -72,7 +72,7 @@ def test_every_error_says_what_to_do() -> None:
     rows = re.findall(r"^\| \[(\w+)\]\(#\w+\) \| (.*?) \|", page, flags=re.MULTILINE)
 
     assert len(rows) > 30
-    assert [name for name, advice in rows if not advice] == ["ForebayError"]
+    assert [name for name, remedy in rows if not remedy] == ["ForebayError"]
 
 
 @pytest.mark.parametrize("field", QueueSettings.__struct_fields__)

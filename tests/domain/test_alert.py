@@ -75,12 +75,12 @@ def test_severities_have_an_order() -> None:
 @pytest.mark.shows("R-ALERT-04", "R-ALERT-07", "R-ALERT-09", "R-TEST-36")
 def test_a_rule_holds_fires_is_silent_while_active_resolves_and_cools_down() -> None:
     rule = replace(RULE, hold_for_ms=20_000, cooldown_ms=60_000)
-    standing, steps = RuleState(), []
+    state, steps = RuleState(), []
     for second in range(0, 140, 10):
         holds = second not in (0, 50)
-        standing, step = advance(standing, rule, holds=holds, now=second * 1_000)
+        state, step = advance(state, rule, holds=holds, now=second * 1_000)
         if step is AlertTransition.FIRED:
-            standing = replace(standing, alert=f"a{second}")
+            state = replace(state, alert=f"a{second}")
         steps.append((second, step))
 
     assert [one for one in steps if one[1] is not None] == [
@@ -126,13 +126,13 @@ def test_whatever_happens_alerts_alternate_and_keep_their_distance(
     looks: list[tuple[bool, int]], hold: int, cooldown: int
 ) -> None:
     rule = replace(RULE, hold_for_ms=hold, cooldown_ms=cooldown)
-    standing, now, since = RuleState(), 0, None
+    state, now, since = RuleState(), 0, None
     fired: list[int] = []
     for holds, later in looks:
         now += later
         since = (now if since is None else since) if holds else None
-        was_active = standing.alert is not None
-        standing, step = advance(standing, rule, holds=holds, now=now)
+        was_active = state.alert is not None
+        state, step = advance(state, rule, holds=holds, now=now)
         if step is AlertTransition.FIRED:
             assert holds
             assert not was_active
@@ -140,11 +140,11 @@ def test_whatever_happens_alerts_alternate_and_keep_their_distance(
             assert now - since >= hold
             assert not fired or now - fired[-1] >= cooldown
             fired.append(now)
-            standing = replace(standing, alert="a")
+            state = replace(state, alert="a")
         elif step is AlertTransition.RESOLVED:
             assert was_active
             assert not holds
-        assert standing.alert is None or holds
+        assert state.alert is None or holds
 
 
 @pytest.mark.shows("R-ALERT-05", "R-ALERT-03")

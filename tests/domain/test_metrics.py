@@ -61,7 +61,7 @@ def snapshot(at: int, pending: int) -> QueueSnapshot:
 
 
 @pytest.mark.parametrize(
-    ("ending", "state", "counted"),
+    ("outcome", "state", "counted"),
     [
         (OutcomeKind.COMPLETED, JobState.COMPLETED, ["completed"]),
         (OutcomeKind.FAILED, JobState.RETRYING, ["failed", "retried"]),
@@ -75,9 +75,9 @@ def snapshot(at: int, pending: int) -> QueueSnapshot:
     ],
 )
 def test_each_end_of_an_attempt_is_counted_for_what_it_is(
-    ending: OutcomeKind, state: JobState, counted: list[str]
+    outcome: OutcomeKind, state: JobState, counted: list[str]
 ) -> None:
-    assert metric_events(ending, state) == counted
+    assert metric_events(outcome, state) == counted
 
 
 def test_a_row_comes_back_as_it_was_stored() -> None:

@@ -42,9 +42,9 @@ def test_an_empty_note_leaves_nothing() -> None:
 
 
 def test_attempt_and_time_are_the_leases_and_the_stores_but_a_line_has_its_own_time() -> None:
-    note = ProgressUpdate(lease=LEASE, progress=Progress(done=1), lines=(line("x"),), steps=(step("s"),))
+    update = ProgressUpdate(lease=LEASE, progress=Progress(done=1), lines=(line("x"),), steps=(step("s"),))
 
-    kept = normalize_update(note, 9)
+    kept = normalize_update(update, 9)
 
     assert kept.progress == Progress(done=1, attempt=3, at=9)
     assert kept.lines == (LogLine(at=1, level="info", text="x", attempt=3),)
@@ -52,13 +52,13 @@ def test_attempt_and_time_are_the_leases_and_the_stores_but_a_line_has_its_own_t
 
 
 def test_texts_are_cut_and_clean() -> None:
-    note = ProgressUpdate(
+    update = ProgressUpdate(
         lease=LEASE,
         progress=Progress(message="\x00" + "m" * MAX_LINE),
         lines=(LogLine(at=1, level="\x00", text="x" * (MAX_LINE + 1)), line("\udc80")),
     )
 
-    kept = normalize_update(note, 9)
+    kept = normalize_update(update, 9)
 
     assert kept.progress is not None
     assert kept.progress.message == "␀" + "m" * (MAX_LINE - 1)
@@ -79,9 +79,9 @@ def test_a_total_of_nothing_stays() -> None:
 
 
 def test_of_too_many_lines_the_last_stay() -> None:
-    note = ProgressUpdate(lease=LEASE, lines=tuple(line(str(number)) for number in range(MAX_LINES + 2)))
+    update = ProgressUpdate(lease=LEASE, lines=tuple(line(str(number)) for number in range(MAX_LINES + 2)))
 
-    kept = normalize_update(note, 9)
+    kept = normalize_update(update, 9)
 
     assert (len(kept.lines), kept.lines[0].text) == (MAX_LINES, "2")
 
@@ -124,9 +124,9 @@ def test_results_of_steps_are_bounded_together() -> None:
 def test_a_line_that_is_offered_again_is_known_by_its_number() -> None:
     first, second = (LogLine(at=1, level="info", text="x", attempt=3, number=one) for one in (1, 2))
     plain = LogLine(at=1, level="info", text="x", attempt=3)
-    notes = JobProgress(lines=(first,))
+    job_progress = JobProgress(lines=(first,))
 
-    assert notes.merge(JobProgress(lines=(first, second))).lines == (first, second)
+    assert job_progress.merge(JobProgress(lines=(first, second))).lines == (first, second)
     assert JobProgress(lines=(plain,)).merge(JobProgress(lines=(plain,))).lines == (plain, plain)
 
 

@@ -378,25 +378,25 @@ def test_an_attempt_that_says_nothing_has_cost_what_it_took(outcome: Outcome) ->
     assert decide(a_job(cost=2), outcome, 0.0).charge is None
 
 
-@pytest.mark.parametrize("ending", list(OutcomeKind))
-def test_an_end_in_the_history_is_the_same_if_its_kind_is(ending: OutcomeKind) -> None:
+@pytest.mark.parametrize("outcome_kind", list(OutcomeKind))
+def test_an_end_in_the_history_is_the_same_if_its_kind_is(outcome_kind: OutcomeKind) -> None:
     for recorded in OutcomeKind:
-        assert is_same_end(ending, recorded, None) is (ending is recorded)
-        assert is_same_end(ending, recorded, JobState.COMPLETED) is (ending is recorded)
+        assert is_same_end(outcome_kind, recorded, None) is (outcome_kind is recorded)
+        assert is_same_end(outcome_kind, recorded, JobState.COMPLETED) is (outcome_kind is recorded)
 
 
-@pytest.mark.parametrize("ending", list(OutcomeKind))
-def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(ending: OutcomeKind) -> None:
-    left_a_row = ending in (OutcomeKind.FAILED, OutcomeKind.DISCARDED, OutcomeKind.LOST)
-    is_soft = not left_a_row and ending is not OutcomeKind.COMPLETED
+@pytest.mark.parametrize("outcome_kind", list(OutcomeKind))
+def test_without_a_row_in_the_history_the_state_of_the_job_tells_an_end(outcome_kind: OutcomeKind) -> None:
+    left_a_row = outcome_kind in (OutcomeKind.FAILED, OutcomeKind.DISCARDED, OutcomeKind.LOST)
+    is_soft = not left_a_row and outcome_kind is not OutcomeKind.COMPLETED
 
-    assert is_same_end(ending, None, None) is False
-    assert is_same_end(ending, None, JobState.COMPLETED) is (ending is OutcomeKind.COMPLETED)
-    assert is_same_end(ending, None, JobState.SCHEDULED) is (ending is OutcomeKind.SNOOZED)
+    assert is_same_end(outcome_kind, None, None) is False
+    assert is_same_end(outcome_kind, None, JobState.COMPLETED) is (outcome_kind is OutcomeKind.COMPLETED)
+    assert is_same_end(outcome_kind, None, JobState.SCHEDULED) is (outcome_kind is OutcomeKind.SNOOZED)
     for state in (JobState.PENDING, JobState.CANCELLED, JobState.DEAD, JobState.BLOCKED):
-        assert is_same_end(ending, None, state) is is_soft
-    is_handed_back = is_soft and ending is not OutcomeKind.SNOOZED
-    assert is_same_end(ending, None, JobState.PENDING, is_early=True) is is_handed_back
+        assert is_same_end(outcome_kind, None, state) is is_soft
+    is_handed_back = is_soft and outcome_kind is not OutcomeKind.SNOOZED
+    assert is_same_end(outcome_kind, None, JobState.PENDING, is_early=True) is is_handed_back
 
 
 @pytest.mark.parametrize(

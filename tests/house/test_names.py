@@ -74,6 +74,12 @@ def test_no_word_stands_in_the_lists_twice() -> None:
     assert len(set(forms)) == len(forms)
 
 
+def test_no_refused_word_is_left_to_review() -> None:
+    forms = {form for word in (*words.WORDS, words.ANONYMOUS) for form in word.forms}
+
+    assert sorted(forms & words.LEFT_TO_REVIEW.keys()) == []
+
+
 def test_the_page_of_renamed_modules_names_files_that_exist_and_none_that_is_left() -> None:
     lines = RENAMED.read_text(encoding="utf-8").splitlines()
     rows = [

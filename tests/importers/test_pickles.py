@@ -79,11 +79,11 @@ def test_what_is_shared_is_counted_as_often_as_it_is_written() -> None:
     shared: Any = []
     for _ in range(60):
         shared = [shared, shared]
-    ring: list[Any] = []
-    ring.append(ring)
+    cycle: list[Any] = []
+    cycle.append(cycle)
     long = "x" * 1_000_000
 
-    for value in (shared, {"a": shared}, ring, [long] * 100, {n: (long,) for n in range(100)}):
+    for value in (shared, {"a": shared}, cycle, [long] * 100, {n: (long,) for n in range(100)}):
         with pytest.raises(UnreadableMessage, match="far larger than a job can be"):
             read_pickle(pickle.dumps(value))
     assert read_pickle(pickle.dumps([["x", "y"]] * 10_000)) == [["x", "y"]] * 10_000

@@ -329,7 +329,7 @@ def test_a_sweep_settles_as_many_lost_attempts_as_it_may_and_counts_them(
     assert [(job.state, job.crashes) for job in found if job] == [(JobState.PENDING, 1)] * 5
 
 
-def test_a_sweep_goes_on_where_the_store_cannot_hold_one_ending(
+def test_a_sweep_goes_on_where_the_store_cannot_hold_one_settlement(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     put(store, 3)
@@ -337,7 +337,7 @@ def test_a_sweep_goes_on_where_the_store_cannot_hold_one_ending(
     clock.advance(seconds=31)
 
     def trouble(name: str, args: tuple[Any, ...]) -> None:
-        # The ending as lost is what it refuses; the one as failed counts no crash.
+        # The settlement as lost is what it refuses; the one as failed counts no crash.
         ends = args[1] if name == "settle_and_claim" else ()
         if any(end.job_id == jobs[1].id and end.crashes for end in ends):
             raise StoreRefused("too odd")

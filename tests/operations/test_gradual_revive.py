@@ -62,8 +62,8 @@ def started(store: Store, reader: Reader, clock: ManualClock, **options: Any) ->
     return start_gradual_revive(store, reader, ALL, **{"plan": QUICK, "actor": "ann#r1", **options})
 
 
-def turn(store: Store, reader: Reader, clock: ManualClock) -> GradualRevive:
-    """One turn, a second later."""
+def tick(store: Store, reader: Reader, clock: ManualClock) -> GradualRevive:
+    """One tick, a second later."""
     clock.advance(seconds=1)
     advance_gradual_revives(store, reader)
     return list_gradual_revives(reader)[0]
@@ -81,10 +81,10 @@ def test_a_gradual_revive_revives_more_and_more_while_the_jobs_do_well(
 
     sizes = []
     for _ in range(3):
-        turn(store, reader, clock)
+        tick(store, reader, clock)
         sizes.append(pending(reader, ids))
         run_all(store)
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert sizes == [2, 4, 2]
     assert (gradual.name, gradual.state, gradual.batches) == (name, GradualReviveState.COMPLETED, 3)
@@ -104,17 +104,17 @@ def test_a_gradual_revive_stops_when_the_jobs_die_again_and_leaves_the_others_al
     ids = dead_jobs(store, 8)
     started(store, reader, clock)
 
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     assert run_all(store, BOOM) == 2
-    gradual = turn(store, reader, clock)
-    turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
+    tick(store, reader, clock)
 
     assert (gradual.state, gradual.dead_jobs, gradual.revived) == (GradualReviveState.STOPPED, 2, 2)
     assert gradual.reason == "2 jobs failed again, 2 were in the last batch"
     assert set(states(reader, ids)) == {JobState.DEAD}
     assert sum(job.attempt for job in reader.jobs(ids) if job is not None) == 10
     resume_gradual_revive(store, reader, gradual.name)
-    assert turn(store, reader, clock).revived == 6
+    assert tick(store, reader, clock).revived == 6
 
 
 def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_gradual_revive(
@@ -127,7 +127,7 @@ def test_a_job_that_died_again_is_not_revived_once_more_by_the_same_gradual_revi
 
     ran = []
     for _ in range(4):
-        turn(store, reader, clock)
+        tick(store, reader, clock)
         ran.append(run_all(store, BOOM))
 
     assert ran == [2, 1, 0, 0]
@@ -141,10 +141,10 @@ def test_the_next_batch_waits_until_half_of_the_last_one_has_ended(
     ids = dead_jobs(store, 5)
     started(store, reader, clock)
 
-    waits = [turn(store, reader, clock).batches for _ in range(3)]
+    waits = [tick(store, reader, clock).batches for _ in range(3)]
     [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
     store.settle_and_claim(W1, [ended(job, DONE)])
-    goes_on = turn(store, reader, clock)
+    goes_on = tick(store, reader, clock)
 
     assert waits == [1, 1, 1]
     assert (goes_on.batches, goes_on.revived, pending(reader, ids)) == (2, 5, 4)
@@ -156,10 +156,10 @@ def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_r
     dead_jobs(store, 2)
     started(store, reader, clock)
 
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     [job] = store.settle_and_claim(W1, claims=[QueueClaim(DEFAULT, 1)], room=1).jobs
     store.settle_and_claim(W1, [ended(job, DONE)])
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
     assert (gradual.state, gradual.is_searched, gradual.removed_jobs, len(gradual.watched)) == (
         GradualReviveState.RUNNING,
         True,
@@ -168,7 +168,7 @@ def test_jobs_that_have_not_ended_are_waited_for_when_there_is_nothing_left_to_r
     )
     run_all(store)
 
-    assert turn(store, reader, clock).completed_jobs == 2
+    assert tick(store, reader, clock).completed_jobs == 2
     assert list_gradual_revives(reader)[0].state is GradualReviveState.COMPLETED
 
 
@@ -187,12 +187,12 @@ def test_a_group_alone_is_revived_and_the_others_stay(
     assert (second.frames, second.example in boom) == (("t.py:pay",), True)
     started(store, reader, clock, group=first.id, plan=GradualRevivePlan(initial_batch=3, every_ms=1_000))
 
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
     assert (gradual.batches, gradual.size) == (1, 3)
     run_all(store)
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     run_all(store)
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert (gradual.state, gradual.revived) == (GradualReviveState.COMPLETED, 4)
     assert set(states(reader, [*bang, *more])) == {JobState.COMPLETED}
@@ -222,14 +222,14 @@ def test_a_paused_gradual_revive_revives_nothing_until_it_is_resumed(
     name = started(store, reader, clock).name
 
     pause_gradual_revive(store, reader, name, actor="bob")
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     assert pending(reader, ids) == 0
     resume_gradual_revive(store, reader, name, actor="bob")
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     assert pending(reader, ids) == 2
     stopped = stop_gradual_revive(store, reader, name, actor="bob")
     run_all(store)
-    turn(store, reader, clock)
+    tick(store, reader, clock)
 
     assert (stopped.state, stopped.reason) == (GradualReviveState.STOPPED, "by hand")
     assert pending(reader, ids) == 0
@@ -250,13 +250,13 @@ def test_jobs_that_die_again_during_a_pause_stop_the_gradual_revive_that_is_resu
 ) -> None:
     dead_jobs(store, 5)
     name = started(store, reader, clock).name
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     pause_gradual_revive(store, reader, name)
     run_all(store, BOOM)
 
-    paused = turn(store, reader, clock)
+    paused = tick(store, reader, clock)
     resume_gradual_revive(store, reader, name)
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert (paused.state, paused.dead_jobs) == (GradualReviveState.PAUSED, 0)  # no tick
     assert (gradual.state, gradual.dead_jobs) == (GradualReviveState.STOPPED, 2)
@@ -282,12 +282,12 @@ def test_what_was_written_down_and_not_put_back_is_put_back_by_the_next(
     with monkeypatch.context() as patch:
         patch.setattr(store, "revive", dying)
         with pytest.raises(Dies):
-            turn(store, reader, clock)
-    gradual = turn(store, reader, clock)
+            tick(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert (gradual.batches, gradual.size, pending(reader, ids)) == (1, 2, 2)
     run_all(store)
-    assert turn(store, reader, clock).completed_jobs == 2
+    assert tick(store, reader, clock).completed_jobs == 2
 
 
 def test_who_was_held_up_after_the_write_puts_no_job_back_that_has_run_and_died_since(
@@ -299,15 +299,15 @@ def test_who_was_held_up_after_the_write_puts_no_job_back_that_has_run_and_died_
 
     def held_up(*args: Any, **options: Any) -> Any:
         # Meanwhile another one takes a turn, and the jobs run and die.
-        turn(other_store, reader, clock)
+        tick(other_store, reader, clock)
         assert run_all(other_store, BOOM) == 2
         clock.advance(seconds=1)
         return revive(*args, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(store, "revive", held_up)
-        turn(store, reader, clock)
-    gradual = turn(store, reader, clock)
+        tick(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert states(reader, ids) == [JobState.DEAD] * 2
     assert [job.attempt for job in reader.jobs(ids) if job is not None] == [2, 2]
@@ -347,10 +347,10 @@ def test_a_job_that_cannot_be_put_back_is_counted_and_left(
     dead_jobs(store, 1)
     started(store, reader, clock)
 
-    turn(store, reader, clock)
+    tick(store, reader, clock)
     run_all(store)
-    turn(store, reader, clock)
-    gradual = turn(store, reader, clock)
+    tick(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert (gradual.state, gradual.revived, gradual.refused) == (GradualReviveState.COMPLETED, 1, 1)
 
@@ -361,7 +361,7 @@ def test_where_nothing_is_dead_a_gradual_revive_is_completed_at_once(
     dead_jobs(store, 1, BANG)
     started(store, reader, clock, group="0" * 16)
 
-    gradual = turn(store, reader, clock)
+    gradual = tick(store, reader, clock)
 
     assert (gradual.state, gradual.scanned, gradual.revived) == (GradualReviveState.COMPLETED, 1, 0)
 
@@ -415,7 +415,7 @@ def test_a_gradual_revive_that_cannot_be_read_holds_up_no_other(
     store.save_document(Document(kind="gradual_revive", name="0", body='{"of": "a later release"}'))
     started(store, reader, clock)
 
-    turn(store, reader, clock)
+    tick(store, reader, clock)
 
     assert pending(reader, ids) == 2
     assert "gradual revive 0 cannot be read" in caplog.text
@@ -439,7 +439,7 @@ def test_a_gradual_revive_that_goes_wrong_holds_up_no_other(
         return save(document, **options)
 
     monkeypatch.setattr(store, "save_document", failing)
-    turn(store, reader, clock)
+    tick(store, reader, clock)
 
     assert pending(reader, ids) == 2
     assert f"gradual revive {wrong} cannot continue" in caplog.text

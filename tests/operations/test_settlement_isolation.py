@@ -42,7 +42,7 @@ def ended(jobs: Sequence[Job], culprits: set[int]) -> list[Settlement]:
     return [bad(job) if number in culprits else complete(job) for number, job in enumerate(jobs)]
 
 
-def exchanged(
+def settle_and_claim(
     store: Store, jobs: Sequence[Job], settlements: Sequence[Settlement], **more: Any
 ) -> SettleAndClaimResult:
     by_id = {job.id: job for job in jobs}
@@ -81,7 +81,7 @@ def test_what_the_store_cannot_hold_is_a_failed_attempt_and_the_others_are_settl
 ) -> None:
     jobs = running(store, 100)
 
-    answer = exchanged(store, jobs, ended(jobs, culprits))
+    answer = settle_and_claim(store, jobs, ended(jobs, culprits))
 
     assert answer.settled == tuple(job.id for job in jobs)
     assert (answer.repeated, answer.refused) == ((), ())
@@ -91,7 +91,7 @@ def test_what_the_store_cannot_hold_is_a_failed_attempt_and_the_others_are_settl
 def test_the_failed_attempt_has_the_reason_and_what_it_had_said(store: Store, reader: Reader) -> None:
     jobs = running(store, 3)
 
-    exchanged(store, jobs, ended(jobs, {1}))
+    settle_and_claim(store, jobs, ended(jobs, {1}))
 
     failed = look(reader, jobs[1].id)
     [error] = failed.errors
@@ -103,7 +103,7 @@ def test_the_failed_attempt_has_the_reason_and_what_it_had_said(store: Store, re
 def test_the_failed_attempt_is_in_the_history(store: Store, reader: Reader) -> None:
     [job] = running(store, 1)
 
-    exchanged(store, [job], [bad(job)])
+    settle_and_claim(store, [job], [bad(job)])
 
     timeline = reader.history(job.id)
     assert timeline is not None
@@ -113,7 +113,7 @@ def test_the_failed_attempt_is_in_the_history(store: Store, reader: Reader) -> N
 def test_without_retries_the_culprit_is_dead(store: Store, reader: Reader) -> None:
     jobs = running(store, 2, policy=RetryPolicy(max_retries=0))
 
-    exchanged(store, jobs, ended(jobs, {0}))
+    settle_and_claim(store, jobs, ended(jobs, {0}))
 
     assert states(reader, jobs) == ["dead", "completed"]
 
@@ -123,7 +123,7 @@ def test_one_culprit_costs_few_transactions(store: Store, size: int, most: int) 
     jobs = running(store, size)
     watched = Watched(store)
 
-    exchanged(watched.contract, jobs, ended(jobs, {size // 3}))
+    settle_and_claim(watched.contract, jobs, ended(jobs, {size // 3}))
 
     assert len(watched.calls) <= most
 
@@ -132,7 +132,7 @@ def test_without_a_culprit_it_is_one_settle_and_claim(store: Store) -> None:
     jobs = running(store, 10)
     watched = Watched(store)
 
-    answer = exchanged(watched.contract, jobs, ended(jobs, set()))
+    answer = settle_and_claim(watched.contract, jobs, ended(jobs, set()))
 
     assert len(answer.settled) == 10
     assert watched.calls == ["settle_and_claim"]
@@ -143,7 +143,9 @@ def test_the_claim_happens_once(store: Store, culprits: set[int]) -> None:
     jobs = running(store, 5)
     store.insert([new_job()] * 10)
 
-    answer = exchanged(store, jobs, ended(jobs, culprits), claims=[QueueClaim(jobs[0].queue, 10)], room=4)
+    answer = settle_and_claim(
+        store, jobs, ended(jobs, culprits), claims=[QueueClaim(jobs[0].queue, 10)], room=4
+    )
 
     assert len(answer.settled) == 5
     assert [job.attempt for job in answer.jobs] == [1, 1, 1, 1]
@@ -161,7 +163,9 @@ def test_no_settlement_is_blamed_for_a_claim_that_is_refused(
     claims = [QueueClaim(jobs[0].queue, 1)]
 
     with pytest.raises(StoreRefused):
-        exchanged(Watched(store, refuse_claims).contract, jobs, ended(jobs, set()), claims=claims, room=1)
+        settle_and_claim(
+            Watched(store, refuse_claims).contract, jobs, ended(jobs, set()), claims=claims, room=1
+        )
 
     assert states(reader, jobs) == ["completed"] * count
 
@@ -178,7 +182,7 @@ def test_a_follow_up_that_cannot_be_stored_fails_only_its_parent(store: Store, r
         for job, follow_up in zip(jobs, ("fine", taken, "also-fine"), strict=True)
     ]
 
-    exchanged(store, jobs, ends)
+    settle_and_claim(store, jobs, ends)
 
     assert states(reader, jobs) == ["completed", "retrying", "completed"]
     assert [job is not None for job in reader.jobs([JobId("fine"), JobId("also-fine")])] == [True, True]
@@ -189,7 +193,7 @@ def test_a_follow_up_whose_key_is_taken_fails_no_other_settlement(store: Store, 
     store.insert([new_job(unique_key="k", delay_ms=60_000)])
     [job] = running(store, 1)
 
-    answer = exchanged(store, [job], [replace(complete(job), follow_ups=(new_job(unique_key="k"),))])
+    answer = settle_and_claim(store, [job], [replace(complete(job), follow_ups=(new_job(unique_key="k"),))])
 
     assert answer.settled == (job.id,)
     timeline = reader.history(job.id)
@@ -203,10 +207,10 @@ def test_a_follow_up_whose_key_is_taken_fails_no_other_settlement(store: Store, 
 def test_repeated_and_refused_are_answered_with_a_culprit_in_the_batch(store: Store) -> None:
     jobs = running(store, 4)
     lost = claim(store, 1) or running(store, 1)
-    exchanged(store, jobs[:1], [complete(jobs[0])])
+    settle_and_claim(store, jobs[:1], [complete(jobs[0])])
     settlements = [*ended(jobs, {2}), replace(complete(lost[0]), attempt=9)]
 
-    answer = exchanged(store, [*jobs, *lost], settlements)
+    answer = settle_and_claim(store, [*jobs, *lost], settlements)
 
     assert answer.repeated == (jobs[0].id,)
     assert answer.settled == tuple(job.id for job in jobs[1:])
@@ -217,7 +221,7 @@ def test_a_culprit_whose_lease_was_lost_is_refused(store: Store, other_store: St
     jobs = running(store, 2)
     other_store.cancel([jobs[0].id], force=True)
 
-    answer = exchanged(store, jobs, ended(jobs, {0}))
+    answer = settle_and_claim(store, jobs, ended(jobs, {0}))
 
     assert answer.settled == (jobs[1].id,)
     assert [(one.lease.job_id, one.reason) for one in answer.refused] == [(jobs[0].id, "other state")]
@@ -248,7 +252,7 @@ def test_what_was_refused_twice_is_not_recovered(store: Store) -> None:
 def test_unknown_leases_are_recovered_with_a_culprit_in_the_batch(store: Store) -> None:
     jobs = running(store, 3)
 
-    answer = exchanged(store, jobs, ended(jobs[:2], {1}), known=[])
+    answer = settle_and_claim(store, jobs, ended(jobs[:2], {1}), known=[])
 
     assert [job.id for job in answer.recovered] == [jobs[2].id]
 
@@ -257,7 +261,7 @@ def test_requests_to_cancel_arrive_with_a_culprit_in_the_batch(store: Store, oth
     jobs = running(store, 3)
     other_store.cancel([jobs[2].id], "not needed")
 
-    answer = exchanged(store, jobs, ended(jobs[:2], {1}))
+    answer = settle_and_claim(store, jobs, ended(jobs[:2], {1}))
 
     assert [(one.job_id, one.reason) for one in answer.cancels] == [(jobs[2].id, "not needed")]
 
@@ -267,7 +271,7 @@ def test_a_refusal_that_no_settlement_has_caused_passes_through(store: Store) ->
         raise StoreRefused("no")
 
     with pytest.raises(StoreRefused, match="no"):
-        exchanged(Watched(store, refuse).contract, [], [], claims=[])
+        settle_and_claim(Watched(store, refuse).contract, [], [], claims=[])
 
 
 def spoiled(*jobs: Job) -> Trouble:
@@ -288,7 +292,7 @@ def test_a_fault_of_our_own_in_one_settlement_is_a_failed_attempt_and_the_others
     jobs = running(store, 8)
     watched = Watched(store, spoiled(*[jobs[n] for n in culprits]))
 
-    answer = exchanged(watched.contract, jobs, ended(jobs, set()))
+    answer = settle_and_claim(watched.contract, jobs, ended(jobs, set()))
 
     assert answer.settled == tuple(job.id for job in jobs)
     assert states(reader, jobs) == ["retrying" if n in culprits else "completed" for n in range(8)]
@@ -321,7 +325,7 @@ def test_a_fault_that_no_settlement_has_caused_passes_through_and_ends_none(
         raise ZeroDivisionError("a bug")
 
     with pytest.raises(ZeroDivisionError):
-        exchanged(Watched(store, trouble).contract, jobs, ended(jobs, set()))
+        settle_and_claim(Watched(store, trouble).contract, jobs, ended(jobs, set()))
 
     assert states(reader, jobs) == ["running"] * 3
 
@@ -336,7 +340,7 @@ def test_a_store_that_cannot_be_used_is_no_fault_of_a_settlement(store: Store, k
 
     watched = Watched(store, trouble)
     with pytest.raises(kind):
-        exchanged(watched.contract, jobs, ended(jobs, set()))
+        settle_and_claim(watched.contract, jobs, ended(jobs, set()))
 
     assert watched.calls == ["settle_and_claim"]
 
@@ -357,8 +361,8 @@ def test_after_an_outage_in_the_middle_the_same_settlements_end_well(
             raise StoreUnavailable("away")
 
     with pytest.raises(StoreUnavailable):
-        exchanged(Watched(store, go_away, too_late=too_late).contract, jobs, settlements)
-    answer = exchanged(store, jobs, settlements)
+        settle_and_claim(Watched(store, go_away, too_late=too_late).contract, jobs, settlements)
+    answer = settle_and_claim(store, jobs, settlements)
 
     assert sorted([*answer.settled, *answer.repeated]) == [job.id for job in jobs]
     assert answer.refused == ()
@@ -398,7 +402,7 @@ def test_a_success_that_cannot_be_stored_is_a_failure() -> None:
 # ------------------------------------------------------------------ notes
 
 
-def note_of(job: Job, text: str = "hi") -> ProgressUpdate:
+def update_of(job: Job, text: str = "hi") -> ProgressUpdate:
     line = LogLine(at=1, level="INFO", text=text)
     return ProgressUpdate(lease=Lease(job.id, job.attempt), progress=Progress(done=1), lines=(line,))
 
@@ -410,7 +414,7 @@ def lines(reader: Reader, job: Job) -> list[str]:
 def test_progress_go_along_with_the_settlements(store: Store, reader: Reader) -> None:
     jobs = running(store, 3)
 
-    answer = exchanged(store, jobs, [complete(jobs[0])], updates=[note_of(job) for job in jobs])
+    answer = settle_and_claim(store, jobs, [complete(jobs[0])], updates=[update_of(job) for job in jobs])
 
     assert (len(answer.settled), answer.refused_updates) == (1, ())
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 3
@@ -418,9 +422,9 @@ def test_progress_go_along_with_the_settlements(store: Store, reader: Reader) ->
 
 def test_progress_are_kept_once_when_a_batch_is_split(store: Store, reader: Reader) -> None:
     jobs = running(store, 8)
-    stranger = replace(note_of(jobs[0]), lease=Lease(jobs[0].id, 7))
+    stranger = replace(update_of(jobs[0]), lease=Lease(jobs[0].id, 7))
 
-    answer = exchanged(store, jobs, ended(jobs, {3}), updates=[*map(note_of, jobs), stranger])
+    answer = settle_and_claim(store, jobs, ended(jobs, {3}), updates=[*map(update_of, jobs), stranger])
 
     assert len(answer.settled) == 8
     assert [lines(reader, job) for job in jobs] == [["hi"]] * 8
@@ -445,8 +449,8 @@ def test_a_progress_update_that_cannot_be_kept_is_dropped_alone(
 
             return checked
 
-    updates = [note_of(jobs[0]), note_of(jobs[1], "bad"), note_of(jobs[2])]
-    answer = exchanged(Picky(store).contract, jobs, [complete(jobs[0])], updates=updates)
+    updates = [update_of(jobs[0]), update_of(jobs[1], "bad"), update_of(jobs[2])]
+    answer = settle_and_claim(Picky(store).contract, jobs, [complete(jobs[0])], updates=updates)
 
     assert [lines(reader, job) for job in jobs] == [["hi"], [], ["hi"]]
     assert answer.settled == (jobs[0].id,)
@@ -471,4 +475,4 @@ def test_an_outage_between_two_progress_is_an_outage(store: Store) -> None:
             raise errors.pop(0)
 
     with pytest.raises(StoreUnavailable):
-        exchanged(Watched(store, trouble).contract, jobs, [], updates=[note_of(job) for job in jobs])
+        settle_and_claim(Watched(store, trouble).contract, jobs, [], updates=[update_of(job) for job in jobs])

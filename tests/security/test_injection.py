@@ -218,25 +218,25 @@ def test_workers_errors_reasons_and_notes_may_say_anything(store: Store, reader:
         [job] = store.settle_and_claim(worker, claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
         lease = Lease(job.id, job.attempt)
         line = LogLine(at=1, level="INFO", text=text, number=1)
-        note = ProgressUpdate(
+        update = ProgressUpdate(
             lease=lease,
             progress=Progress(done=1, message=text),
             lines=(line,),
             steps=(StepResult(name=text, result=b"1"),),
         )
-        assert not store.settle_and_claim(worker, updates=[note]).refused_updates
+        assert not store.settle_and_claim(worker, updates=[update]).refused_updates
         assert store.renew(worker, [lease]).renewed == (lease,)
-        ending = decide(job, Discarded(AttemptError(type=text, message=text, traceback=text)), 0.0)
-        assert store.settle_and_claim(worker, [ending]).settled == (job.id,)
+        decided = decide(job, Discarded(AttemptError(type=text, message=text, traceback=text)), 0.0)
+        assert store.settle_and_claim(worker, [decided]).settled == (job.id,)
 
     for text, job in zip(HELD, load_jobs(reader, ids), strict=True):
         assert (job.state, job.worker) == (JobState.DEAD, text)
         assert [(past.type, past.message, past.traceback) for past in job.errors] == [(text,) * 3]
-        notes = reader.progress(job.id)
-        assert notes.progress is not None
-        assert notes.progress.message == text
-        assert [line.text for line in notes.lines] == [text]
-        assert [step.name for step in notes.steps] == [text]
+        job_progress = reader.progress(job.id)
+        assert job_progress.progress is not None
+        assert job_progress.progress.message == text
+        assert [line.text for line in job_progress.lines] == [text]
+        assert [step.name for step in job_progress.steps] == [text]
     [job] = load_jobs(reader, [bystander])
     assert job.state is JobState.PENDING
 
@@ -247,13 +247,13 @@ def test_what_no_store_can_hold_costs_an_attempt_no_more_than_a_sign(store: Stor
     for text in texts:
         [job] = store.settle_and_claim(WorkerId("w"), claims=[QueueClaim(DEFAULT_QUEUE, 1)], room=1).jobs
         line = LogLine(at=1, level=text, text=text, number=1)
-        note = ProgressUpdate(
+        update = ProgressUpdate(
             lease=Lease(job.id, job.attempt), progress=Progress(done=1, message=text), lines=(line,)
         )
-        store.settle_and_claim(WorkerId("w"), updates=[note])
+        store.settle_and_claim(WorkerId("w"), updates=[update])
         clean = text.replace("\x00", "\u2400").encode("utf-8", "replace").decode()
-        ending = decide(job, Discarded(AttemptError(type="Boom", message=clean)), 0.0)
-        assert store.settle_and_claim(WorkerId("w"), [ending]).settled == (job.id,)
+        decided = decide(job, Discarded(AttemptError(type="Boom", message=clean)), 0.0)
+        assert store.settle_and_claim(WorkerId("w"), [decided]).settled == (job.id,)
 
     for job in load_jobs(reader, ids):
         [line] = reader.progress(job.id).lines
@@ -353,8 +353,8 @@ def test_workers_commands_maintenance_tasks_and_events_may_be_called_anything(
     assert sorted((worker.id, worker.host) for worker in reader.workers()) == sorted(
         (text, text) for text in HELD
     )
-    notes = [event.detail for _, event in reader.audit(limit=1_000) if event.kind is EventKind.COMMENT]
-    assert sorted(notes) == sorted(HELD)
+    job_progress = [event.detail for _, event in reader.audit(limit=1_000) if event.kind is EventKind.COMMENT]
+    assert sorted(job_progress) == sorted(HELD)
     for text in HELD[1:]:
         store.remove_worker(WorkerId(text))
     assert [worker.id for worker in reader.workers()] == [HELD[0]]

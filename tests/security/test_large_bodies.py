@@ -168,8 +168,8 @@ def test_large_bodies_are_read_off_the_loop(
     claimed = seen.taken()
     plain.done("POST", f"/v1/jobs/{first['id']}/ack", {"lease": first["lease"], "result": tagged(size)})
     acked = seen.taken()
-    ending = {"id": second["id"], "lease": second["lease"], "result": tagged(size)}
-    plain.done("POST", "/v1/settle", {"outcomes": [ending]})
+    outcome = {"id": second["id"], "lease": second["lease"], "result": tagged(size)}
+    plain.done("POST", "/v1/settle", {"outcomes": [outcome]})
     settled = seen.taken()
     shown = plain.done("GET", f"/v1/jobs/{first['id']}/result")["result"]
 

@@ -117,14 +117,14 @@ def test_colliding_hashes_hold_no_other_client_up(world: World) -> None:
 
 
 def test_large_jobs_take_no_memory_from_others(world: World) -> None:
-    """H2: many endings of one job, and results beyond what a job keeps."""
+    """H2: many outcomes of one job, and results beyond what a job keeps."""
     [job_id] = world.attacker.enqueue(1)
-    endings = {"outcomes": [{"id": job_id, "lease": "1-absent"}] * 1_000}
+    outcomes = {"outcomes": [{"id": job_id, "lease": "1-absent"}] * 1_000}
     large = {"outcomes": [{"id": job_id, "lease": "1-absent", "result": random_text(15_000_000)}]}
     [refused] = world.attacker.ask("POST", "/v1/settle", large)["settled"]
     assert refused["problem"]["code"] == "payload"
 
-    with world.attacker.within(), world.under(lambda: world.attacker.ask("POST", "/v1/settle", endings)):
+    with world.attacker.within(), world.under(lambda: world.attacker.ask("POST", "/v1/settle", outcomes)):
         eventually(world.is_answering)
         assert world.serves_other()
     eventually(world.is_well)
@@ -203,7 +203,7 @@ def test_messages_that_never_end_hold_no_other_client_up(world: World) -> None:
     eventually(world.is_well)
 
 
-def test_a_dear_job_takes_no_rate_from_others_for_long(world: World) -> None:
+def test_a_costly_job_takes_no_rate_from_others_for_long(world: World) -> None:
     """H3: a cost at the start, and one that is charged at the end."""
     job = {"task": "t", "queue": QUEUE}
     assert world.attacker.client.post("/v1/jobs", json=job | {"cost": MAX_COST}).status_code == 403

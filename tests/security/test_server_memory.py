@@ -67,10 +67,10 @@ def insert(engine: Engine, jobs: int, size: int = 1_000_000, **fields: Any) -> l
 
 def test_ends_of_one_large_job_cost_its_size_once(measured: Measured) -> None:
     [job_id] = insert(measured.engine, 1)
-    endings = [{"id": job_id, "lease": "1-absent"}] * 300
+    outcomes = [{"id": job_id, "lease": "1-absent"}] * 300
 
     with measured.within():
-        answer = measured.ask("POST", "/v1/settle", {"outcomes": endings})
+        answer = measured.ask("POST", "/v1/settle", {"outcomes": outcomes})
 
     assert len(answer["settled"]) == 300
     assert {one["problem"]["code"] for one in answer["settled"]} == {"lease_lost"}
@@ -80,8 +80,8 @@ def test_ends_of_large_jobs_do_not_read_their_payloads(measured: Measured) -> No
     ids = insert(measured.engine, 100)
 
     with measured.within(ALLOWED // 4):
-        endings = [{"id": job_id, "lease": "1-absent"} for job_id in ids]
-        measured.ask("POST", "/v1/settle", {"outcomes": endings})
+        outcomes = [{"id": job_id, "lease": "1-absent"} for job_id in ids]
+        measured.ask("POST", "/v1/settle", {"outcomes": outcomes})
 
 
 def test_calls_that_wait_for_one_large_job_do_not_read_its_payload(measured: Measured) -> None:

@@ -155,7 +155,7 @@ def _claimed(name: str, **more: Any) -> Callable[[Seen], Fields]:
     return lambda seen: {"id": seen[name]["jobs"][0]["id"], "lease": seen[name]["jobs"][0]["lease"], **more}
 
 
-def _endings(seen: Seen) -> Fields:
+def _outcomes(seen: Seen) -> Fields:
     [first, second] = seen["claim two"]["jobs"]
     return {
         "outcomes": [
@@ -275,7 +275,7 @@ STEPS: Final = (
     Step("job that failed", "job", _run("claim to fail")),
     Step("enqueue more", "enqueue", {"task": "more", "queue": "mail", "priority": 50}),
     Step("claim two", "claim", {**_NOW, "limit": 2, "lease_seconds": 7_200.5}),
-    Step("settle", "settle", _endings),
+    Step("settle", "settle", _outcomes),
     Step("claim nothing", "claim", {"queues": ["spare"], "tasks": ["other"], "wait_seconds": 0}),
     Step("claim from nowhere", "claim", {"queues": ["a b"], "wait_seconds": 0}),
     Step("dead letters", "dead_letters", {"where": {"queues": ["mail"]}, "with_total": True}),

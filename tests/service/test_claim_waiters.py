@@ -211,7 +211,7 @@ def test_the_maintenance_tasks_are_done_however_busy_it_is() -> None:
 
 
 class Failing:
-    """Exchanges fail for some queues, and are counted."""
+    """Calls fail for some queues, and are counted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]) -> None:
         self.requested: list[str] = []
@@ -227,7 +227,7 @@ class Failing:
         monkeypatch.setattr(MemoryStore, "settle_and_claim", settle_and_claim)
 
 
-def exchanged(service: Service, *queues: str) -> list[SettleAndClaimResult | Exception]:
+def claim_groups(service: Service, *queues: str) -> list[SettleAndClaimResult | Exception]:
     wanted = [(ClaimGroupKey((QueueName(queue),)), 1) for queue in queues]
     return service.pool.client.write(lambda store: service.claim_waiters._claim_groups(wanted, store))
 
@@ -240,7 +240,7 @@ def test_what_goes_wrong_for_one_takes_no_job_from_those_before(
         job_id = enqueued(service)
         Failing(monkeypatch, {"bad": error})
 
-        found, failed = exchanged(service, QUEUE, "bad")
+        found, failed = claim_groups(service, QUEUE, "bad")
 
         assert isinstance(found, SettleAndClaimResult)
         assert [job.id for job in found.jobs] == [job_id]
@@ -257,7 +257,7 @@ def test_a_store_that_is_away_is_asked_once_in_a_look_and_the_breaker_hears_of_i
         failing = Failing(monkeypatch, {"bad": StoreUnavailable("away"), "worse": StoreUnavailable("away")})
 
         with pytest.raises(StoreUnavailable):
-            exchanged(service, QUEUE, "bad", "worse")
+            claim_groups(service, QUEUE, "bad", "worse")
 
         assert failing.requested == [QUEUE, "bad"]
 

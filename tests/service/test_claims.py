@@ -297,11 +297,11 @@ def test_a_client_that_leaves_while_the_store_is_asked_gets_no_job(
 def test_a_job_that_was_released_goes_back_at_once(served: Served) -> None:
     queue = served.queue()
     job = served.claimed(queue)
-    ending = {"id": job["id"], "lease": job["lease"], "outcome": "released"}
+    settled_outcome = {"id": job["id"], "lease": job["lease"], "outcome": "released"}
 
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(served.claim, queue, wait_seconds=20)
-        served.done("POST", "/v1/settle", {"outcomes": [ending]})
+        served.done("POST", "/v1/settle", {"outcomes": [settled_outcome]})
 
         [again] = waiting.result(PATIENCE)
     assert (again["id"], again["attempt"], again["failures"]) == (job["id"], 2, 0)

@@ -118,9 +118,9 @@ def test_the_end_of_a_batch_is_counted_for_each_job(
     with speaking(engine) as spoken:
         for _ in range(3):
             spoken.enqueue(MAIL)
-        endings = [{"id": job_id, "lease": lease} for job_id, lease in client(spoken).claim()]
-        endings[2]["outcome"] = "released"
-        spoken.client.post("/v1/settle", json={"outcomes": endings}).raise_for_status()
+        outcomes = [{"id": job_id, "lease": lease} for job_id, lease in client(spoken).claim()]
+        outcomes[2]["outcome"] = "released"
+        spoken.client.post("/v1/settle", json={"outcomes": outcomes}).raise_for_status()
 
     found = stats_of(engine)
     assert found.span.stats.counts == {"claimed": 3, "completed": 2}

@@ -96,10 +96,10 @@ def test_who_leaves_before_the_end_has_asked_for_nothing(
     short: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     host, _, port = short.address.removeprefix("http://").partition(":")
-    for ending in (b'{"task": "t", "queue": "empty"}', b'{"task": "t", "queue": '):
+    for rest in (b'{"task": "t", "queue": "empty"}', b'{"task": "t", "queue": '):
         with socket.create_connection((host, int(port)), timeout=PATIENCE) as leaving:
             leaving.sendall(
-                b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" + ending
+                b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n" + rest
             )
             leaving.shutdown(socket.SHUT_WR)
             assert leaving.recv(1) == b""  # the server has noticed

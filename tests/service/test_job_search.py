@@ -96,7 +96,7 @@ class HeldSearches:
 
 
 @pytest.mark.shows("R-TEST-38", "R-RATE-12")
-def test_cp5_5_many_requests_of_pages_are_throttled_and_the_store_is_not_overwhelmed(
+def test_cp5_5_many_requests_of_pages_are_limited_and_the_store_is_not_overwhelmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = HeldSearches(monkeypatch)

@@ -204,8 +204,8 @@ def test_a_job_that_did_not_complete_has_no_result(
     job = plain.claimed(plain.queue())
     path = f"/v1/jobs/{job['id']}"
     if body is None:
-        ending = {"id": job["id"], "lease": job["lease"], "outcome": "cancelled"}
-        plain.done("POST", "/v1/settle", {"outcomes": [ending]})
+        outcome = {"id": job["id"], "lease": job["lease"], "outcome": "cancelled"}
+        plain.done("POST", "/v1/settle", {"outcomes": [outcome]})
     else:
         plain.done("POST", f"{path}/nack", {"lease": job["lease"], **body})
 

@@ -190,15 +190,15 @@ def test_no_line_that_is_told_names_a_job_of_a_hidden_queue() -> None:
     assert audit_event_view(1, cancelled, names_others=False).detail == "not now"
 
 
-def test_each_ending_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:
+def test_each_outcome_is_answered_for_itself_also_that_of_a_hidden_job(holders: dict[str, Holder]) -> None:
     admin, consumer = holders["admin"], holders["consumer"]
     ids = [admin.enqueue(OTHER, priority=100), admin.enqueue(MINE, priority=100)]
-    endings = []
+    outcomes = []
     for queue in (OTHER, MINE):
         [job] = admin.ask("POST", "/v1/claim", {"queues": [queue], "wait_seconds": 0}).json()["jobs"]
-        endings.append({"id": job["id"], "lease": job["lease"]})
+        outcomes.append({"id": job["id"], "lease": job["lease"]})
 
-    settled = consumer.ask("POST", "/v1/settle", {"outcomes": endings}).json()["settled"]
+    settled = consumer.ask("POST", "/v1/settle", {"outcomes": outcomes}).json()["settled"]
 
     assert [(one["id"], one["is_kept"]) for one in settled] == [(ids[0], False), (ids[1], True)]
     assert settled[0]["problem"]["code"] == "job_not_found"

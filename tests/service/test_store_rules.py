@@ -281,12 +281,12 @@ def test_a_worker_ends_and_keeps_no_jobs_of_other_queues(near: Far, far: dict[st
         updates=[ProgressUpdate(lease=lease, progress=Progress(done=1))],
     )
     renewal = store.renew(W2, [lease])
-    [standing] = store.lease_status(W2, [lease])
+    [status_of_lease] = store.lease_status(W2, [lease])
 
     assert [(refusal.lease, refusal.reason) for refusal in answer.refused] == [(lease, "gone")]
     assert [refusal.lease for refusal in answer.refused_updates] == [lease]
     assert (renewal.renewed, [refusal.lease for refusal in renewal.refused]) == ((), [lease])
-    assert standing is LeaseStatus.OVER
+    assert status_of_lease is LeaseStatus.OVER
     assert state_of(near, job.id) is JobState.RUNNING
     assert near.reader.progress(job.id) == JobProgress()
 
@@ -306,27 +306,27 @@ def test_a_worker_under_a_foreign_id_is_told_nothing(near: Far, far: dict[str, F
 
 def test_follow_ups_need_leave_to_produce(near: Far, far: dict[str, Far]) -> None:
     job = started(near, MINE, W1)
-    ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=OTHER),)), 0.0)
+    decided = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=OTHER),)), 0.0)
 
     with pytest.raises(Forbidden):
-        far["consumer"].store.settle_and_claim(W1, [ending])
-    answer = far["everywhere"].store.settle_and_claim(W1, [ending])
+        far["consumer"].store.settle_and_claim(W1, [decided])
+    answer = far["everywhere"].store.settle_and_claim(W1, [decided])
 
     assert answer.settled == (job.id,)
 
 
 def test_follow_ups_create_no_queue(near: Far, far: dict[str, Far]) -> None:
     job = started(near, MINE, W1)
-    ending = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=QueueName("unknown")),)), 0.0)
+    decided = decide(job, Completed(b"1", follow_ups=(NewJob(task="t", queue=QueueName("unknown")),)), 0.0)
 
     with pytest.raises(QueueNotFound):
-        far["everywhere"].store.settle_and_claim(W1, [ending])
+        far["everywhere"].store.settle_and_claim(W1, [decided])
 
     assert near.reader.queues([QueueName("unknown")]) == []
     assert state_of(near, job.id) is JobState.RUNNING
 
 
-def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: dict[str, Far]) -> None:
+def test_a_settlement_gives_back_no_more_tokens_than_its_job_took(near: Far, far: dict[str, Far]) -> None:
     rare, scope = QueueName("rare"), "queue:rare"
     near.store.save_limit(Limit(scope=scope, rate=1, per_ms=86_400_000, burst=1))
     started(near, rare, W2)  # takes the one token of the day
@@ -341,7 +341,7 @@ def test_an_ending_gives_back_no_more_tokens_than_its_job_took(near: Far, far: d
 
 
 @pytest.mark.parametrize("holder", ["consumer", "everywhere"])
-def test_an_ending_charges_no_more_than_a_job_can_cost_and_for_itself_alone(
+def test_a_settlement_charges_no_more_than_a_job_can_cost_and_for_itself_alone(
     holder: str, near: Far, far: dict[str, Far]
 ) -> None:
     rare = QueueName(f"rare-{holder}")
@@ -349,10 +349,10 @@ def test_an_ending_charges_no_more_than_a_job_can_cost_and_for_itself_alone(
     for scope in (f"queue:{MINE}", f"queue:{rare}"):
         near.store.save_limit(Limit(scope=scope, rate=MAX_COST, per_ms=1_000, burst=MAX_COST))
     job = started(near, MINE, W1)
-    ending = decide(job, Completed(b"1"), 0.0)
+    decided = decide(job, Completed(b"1"), 0.0)
 
     answer = far[holder].store.settle_and_claim(
-        W1, [replace(ending, charge=TokenCharge((f"queue:{rare}",), 2**40))]
+        W1, [replace(decided, charge=TokenCharge((f"queue:{rare}",), 2**40))]
     )
 
     assert answer.settled == (job.id,)
@@ -731,7 +731,7 @@ def test_who_shows_no_key_is_let_in_nowhere(key: str | None, served: Served) -> 
         ("nothing", b"\x80", 422),
         ("close", b"\x80", 422),
         ("__init__", b"\x80", 422),
-        ("exchange", b"\x82\xa6worker\x01\xa5wants\x90", 422),
+        ("settle_and_claim", b"\x82\xa6worker\x01\xa6claims\x90", 422),
     ],
 )
 def test_nonsense_is_refused_and_no_fault_of_ours(path: str, body: bytes, status: int, plain: Served) -> None:

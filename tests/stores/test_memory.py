@@ -266,7 +266,7 @@ def test_a_listener_is_notified_by(
 
 def test_a_call_that_changes_nothing_notifies_no_listener(engine: MemoryEngine, store: Store) -> None:
     running(store)
-    rung = engine._broadcast.add_listener()
+    woken = engine._broadcast.add_listener()
 
     [job] = store.settle_and_claim(WORKER, known=[]).recovered
     store.renew(WORKER, [Lease(job.id, job.attempt)])
@@ -277,7 +277,7 @@ def test_a_call_that_changes_nothing_notifies_no_listener(engine: MemoryEngine, 
         WORKER, [complete(job)], updates=[ProgressUpdate(lease=Lease(job.id, job.attempt))]
     )
 
-    assert not rung.is_set()
+    assert not woken.is_set()
 
 
 def test_what_a_caller_does_to_metadata_does_not_reach_the_store(store: Store, reader: Reader) -> None:
@@ -400,7 +400,7 @@ def loose_attempts(state: State) -> None:
     state.attempts[ABSENT] = ()
 
 
-def loose_notes(state: State) -> None:
+def loose_progress(state: State) -> None:
     state.progress[ABSENT] = JobProgress()
 
 
@@ -427,7 +427,7 @@ def change(state: State, job_id: str, **changes: object) -> None:
         (keyless, "does not hold its unique key"),
         (loose_key, "is held by no live job"),
         (loose_attempts, "is gone and its attempts are not"),
-        (loose_notes, "is gone and its notes are not"),
+        (loose_progress, "is gone and its notes are not"),
         (loose_events, "has events that are gone"),
     ],
 )

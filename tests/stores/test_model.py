@@ -313,7 +313,7 @@ class Side:
     def ids(self, ours: Sequence[JobId]) -> list[JobId]:
         return [self.id(each) for each in ours]
 
-    def notes(self, ours: Sequence[ProgressUpdate]) -> list[ProgressUpdate]:
+    def progress_updates(self, ours: Sequence[ProgressUpdate]) -> list[ProgressUpdate]:
         return [replace(each, lease=Lease(self.id(each.lease.job_id), each.lease.attempt)) for each in ours]
 
     def leases(self, ours: Sequence[Lease]) -> list[Lease]:
@@ -489,7 +489,7 @@ class SideBySide(RuleBasedStateMachine):
             self.run_through({"queue": A}, WORKERS[0], outcome)
         jobs = [new_job(spec, self.now(), self.ids) for spec in [*specified, {"queue": A}, {"queue": B}]]
         self.both(lambda side: side.store.insert(side.jobs(jobs)))
-        self._exchange(WORKERS[1], [], [QueueClaim(A, 1), QueueClaim(B, 1)], 2, None)
+        self._settle_and_claim(WORKERS[1], [], [QueueClaim(A, 1), QueueClaim(B, 1)], 2, None)
 
     def _open(self) -> None:
         self._folder = TemporaryDirectory(prefix="model-", dir=MEMORY if MEMORY.is_dir() else None)
@@ -560,7 +560,7 @@ class SideBySide(RuleBasedStateMachine):
         held = (JobState.RUNNING, job.attempt, job.worker)
         return now is not None and (now.state, now.attempt, now.worker) == held
 
-    def endings(
+    def decided_settlements(
         self, worker: WorkerId, specified: Sequence[tuple[int, Outcome, list[Any]]]
     ) -> list[Settlement]:
         leases = self.leases_of(worker)
@@ -601,18 +601,18 @@ class SideBySide(RuleBasedStateMachine):
         """What happens to most jobs: it comes, it runs, it ends."""
         job = new_job(spec, self.now(), self.ids)
         self.both(lambda side: side.store.insert(side.jobs([job])))
-        self._exchange(worker, [], [QueueClaim(spec["queue"], 1)], 1, None)
+        self._settle_and_claim(worker, [], [QueueClaim(spec["queue"], 1)], 1, None)
         if self.held:
-            self._exchange(worker, [decide(self.held[-1], outcome, 0.0)], [], 0, None)
+            self._settle_and_claim(worker, [decide(self.held[-1], outcome, 0.0)], [], 0, None)
 
     @rule(worker=workers, queue=queues, most=st.sampled_from([1, 2, 10]))
     def claim(self, worker: WorkerId, queue: QueueName, most: int) -> None:
-        self._exchange(worker, [], [QueueClaim(queue, most)], most, None)
+        self._settle_and_claim(worker, [], [QueueClaim(queue, most)], most, None)
 
     @precondition(lambda self: bool(self.held))
     @rule(worker=workers, specified=st.lists(ends, min_size=1, max_size=3))
     def settle(self, worker: WorkerId, specified: list[Any]) -> None:
-        self._exchange(worker, self.endings(worker, specified), [], 0, None)
+        self._settle_and_claim(worker, self.decided_settlements(worker, specified), [], 0, None)
 
     @precondition(lambda self: bool(self.held))
     @rule(number=picks, outcome=outcomes, again=st.booleans())
@@ -620,7 +620,7 @@ class SideBySide(RuleBasedStateMachine):
         leases = self.leases_of(WORKERS[0])
         job = leases[number % len(leases)]
         times = 2 if again else 1
-        self._exchange(job.worker or WORKERS[0], [decide(job, outcome, 0.0)] * times, [], 0, None)
+        self._settle_and_claim(job.worker or WORKERS[0], [decide(job, outcome, 0.0)] * times, [], 0, None)
 
     @rule(
         worker=workers,
@@ -632,7 +632,7 @@ class SideBySide(RuleBasedStateMachine):
         known=st.one_of(st.none(), st.lists(picks, max_size=2)),
         reports=st.lists(sayings, max_size=2),
     )
-    def exchange(
+    def round_trip(
         self,
         worker: WorkerId,
         specified: list[Any],
@@ -645,31 +645,36 @@ class SideBySide(RuleBasedStateMachine):
         claims = [claim_request._replace(max_payload=max_payload) for claim_request in claims]
         leases = [Lease(job.id, job.attempt) for job in self.leases_of(worker)]
         knows = None if known is None else [leases[number % len(leases)] for number in known if leases]
-        self._exchange(
-            worker, self.endings(worker, specified), claims, room, knows, self.notes(worker, reports)
+        self._settle_and_claim(
+            worker,
+            self.decided_settlements(worker, specified),
+            claims,
+            room,
+            knows,
+            self.progress_updates(worker, reports),
         )
 
     @precondition(lambda self: bool(self.held))
     @rule(reports=st.lists(sayings, min_size=1, max_size=3))
     def note(self, reports: list[Any]) -> None:
         """Mostly the holder of the lease speaks, and sometimes another worker."""
-        notes = self.notes(WORKERS[0], reports)
-        holder = next((job.worker for job in self.held if job.id == notes[0].lease.job_id), None)
-        self._exchange(holder or WORKERS[0], [], [], 0, None, notes)
+        progress_updates = self.progress_updates(WORKERS[0], reports)
+        holder = next((job.worker for job in self.held if job.id == progress_updates[0].lease.job_id), None)
+        self._settle_and_claim(holder or WORKERS[0], [], [], 0, None, progress_updates)
 
-    def notes(self, worker: WorkerId, reports: list[Any]) -> list[ProgressUpdate]:
+    def progress_updates(self, worker: WorkerId, reports: list[Any]) -> list[ProgressUpdate]:
         leases = self.leases_of(worker)
         picked = [(leases[number % len(leases)], words) for number, words in reports if leases]
         return [ProgressUpdate(lease=Lease(job.id, job.attempt), **words) for job, words in picked]
 
-    def _exchange(
+    def _settle_and_claim(
         self,
         worker: WorkerId,
         ended: list[Settlement],
         claims: list[QueueClaim],
         room: int,
         known: list[Lease] | None,
-        notes: Sequence[ProgressUpdate] = (),
+        progress_updates: Sequence[ProgressUpdate] = (),
     ) -> None:
         answer = self.both(
             lambda side: side.store.settle_and_claim(
@@ -678,7 +683,7 @@ class SideBySide(RuleBasedStateMachine):
                 claims,
                 room,
                 None if known is None else side.leases(known),
-                side.notes(notes),
+                side.progress_updates(progress_updates),
             )
         )
         if answer is not None:
@@ -728,7 +733,7 @@ class SideBySide(RuleBasedStateMachine):
         self.held = [*self.held, *swept][-12:]
         if settles:
             lost = [decide(job, Lost("its lease ran out"), 0.0) for job in swept]
-            self._exchange(sweeper, lost, [], 0, None)
+            self._settle_and_claim(sweeper, lost, [], 0, None)
 
     @rule(after_ms=pauses, limit=limits)
     def promote(self, after_ms: int, limit: int) -> None:

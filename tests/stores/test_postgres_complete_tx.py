@@ -117,13 +117,13 @@ def test_while_the_transaction_is_open_others_go_on(
         engine.complete_tx(connection, WORKER, complete(job))
 
         renewal = store.renew(WORKER, [lease(job), lease(other)])
-        standing = store.lease_status(WORKER, [lease(job), lease(other)])
+        statuses = store.lease_status(WORKER, [lease(job), lease(other)])
         clock.advance(seconds=600)
         swept = store.sweep(SWEEPER)
         connection.commit()
 
     assert (renewal.renewed, renewal.refused) == ((lease(job), lease(other)), ())
-    assert standing == [LeaseStatus.OPEN, LeaseStatus.HELD]
+    assert statuses == [LeaseStatus.OPEN, LeaseStatus.HELD]
     assert [one.id for one in swept] == [other.id]
     assert store.settle_and_claim(WORKER, [complete(job)]).repeated == (job.id,)
 

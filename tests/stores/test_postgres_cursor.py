@@ -505,8 +505,8 @@ def test_cursors_of_another_connection_are_forgotten() -> None:
 def test_a_look_from_the_head_that_takes_long_is_not_made_at_every_turn() -> None:
     cursors = ClaimCursors()
     cursors.record_head_scan("cheap", 0.001)
-    cursors.record_head_scan("dear", 1.0)
+    cursors.record_head_scan("costly", 1.0)
 
     assert cursors.may_scan_head("cheap")
-    assert not cursors.may_scan_head("dear")
+    assert not cursors.may_scan_head("costly")
     assert cursors.may_scan_head("never seen")

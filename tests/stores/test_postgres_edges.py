@@ -530,14 +530,14 @@ def update_while_released(
 def test_a_job_that_is_updated_while_its_release_waits_for_it_stands_where_it_belongs_now(
     engine: PostgresEngine, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, release: str, queue: str
 ) -> None:
-    first, second, ending = RELEASES[release]
+    first, second, end_parent = RELEASES[release]
     updating, promoting = engine.store(), engine.store()
     _, child = put(store, first, second)
     [parent] = claim(store)
     [rival] = put(store, new_job(queue=QueueName(queue), priority=5))
     with monkeypatch.context() as patched:
         patched.setattr(PostgresStore, "_propagate", lambda _: 0)
-        store.settle_and_claim(WORKER, [ending(parent)])
+        store.settle_and_claim(WORKER, [end_parent(parent)])
 
     updating._write(lambda tx: update_while_released(tx, child, QueueName(queue), promoting))()
 
@@ -617,7 +617,7 @@ def test_a_job_that_is_released_while_its_update_waits_for_it_is_updated_where_i
         sleep(seconds)
 
     monkeypatch.setattr(holding, "sleep", noted)
-    first, second, ending = RELEASES[release]
+    first, second, end_parent = RELEASES[release]
     others = engine.store()
     _, child = put(store, first, second)
     [parent] = claim(store)
@@ -627,7 +627,7 @@ def test_a_job_that_is_released_while_its_update_waits_for_it_is_updated_where_i
         held.autocommit = False
         # Who releases has the blocked row when it comes to this one, and the updater tries that row again.
         held.execute(f"select 1 from {schema}.jobs where id = %s for update", [child])
-        ended = in_thread(lambda: store.settle_and_claim(WORKER, [ending(parent)]))
+        ended = in_thread(lambda: store.settle_and_claim(WORKER, [end_parent(parent)]))
         wait_for_a_lock(schema)
         updated = in_thread(lambda: others.update_job(child, JobUpdate(priority=9)))
         assert is_locked.wait(60)

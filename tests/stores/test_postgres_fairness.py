@@ -37,21 +37,21 @@ def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
     store.close()
 
 
-def of_share(name: str) -> NewJob:
+def job_of_key(name: str) -> NewJob:
     return new_job(limit_keys={"fairness": name})
 
 
 def test_a_prune_next_to_a_claim_does_not_take_the_record_that_a_job_has_come(
     engine: PostgresEngine, store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    [gone] = store.insert([of_share("a")])
+    [gone] = store.insert([job_of_key("a")])
     store.cancel([JobId(gone.id or "")])
     leave, came = PostgresFairClaim._remove_idle, []
 
-    def leave_and_go_on(turns: PostgresFairClaim, shares: Sequence[str]) -> None:
-        leave(turns, shares)
+    def leave_and_go_on(fair_claim: PostgresFairClaim, fairness_keys: Sequence[str]) -> None:
+        leave(fair_claim, fairness_keys)
         # The claim has seen that there is nothing, and has not committed yet.
-        came.extend(other.insert([of_share("a")]))
+        came.extend(other.insert([job_of_key("a")]))
         other.prune()
 
     monkeypatch.setattr(PostgresFairClaim, "_remove_idle", leave_and_go_on)
@@ -65,7 +65,7 @@ def test_a_prune_next_to_a_claim_does_not_take_the_record_that_a_job_has_come(
 def test_a_prune_forgets_fairness_keys_that_have_nothing_to_run(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    store.insert([of_share("a")])
+    store.insert([job_of_key("a")])
     claim(store)
 
     store.prune()
@@ -79,7 +79,7 @@ def test_a_prune_forgets_fairness_keys_that_have_nothing_to_run(
 def test_a_job_with_an_unknown_fairness_key_is_found_by_a_check(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
-    [receipt] = store.insert([of_share("a")])
+    [receipt] = store.insert([job_of_key("a")])
     with raw() as connection:
         connection.execute(f"delete from {engine.address.schema}.fairness_keys")
 
@@ -95,7 +95,7 @@ def test_a_claim_that_holds_the_lock_of_fairness_keys_waits_for_no_row_of_a_job(
 ) -> None:
     """A transaction may hold the row of a job, and wait for one of a job that a claim behind this one
     settles."""
-    [receipt] = store.insert([of_share("a")])
+    [receipt] = store.insert([job_of_key("a")])
     jobs = f"{engine.address.schema}.jobs"
     with raw() as connection, connection.transaction():
         connection.execute(f"select 1 from {jobs} where id = %s for update", [receipt.id])

@@ -55,7 +55,7 @@ def other(engine: PostgresEngine) -> Iterator[PostgresStore]:
     opened.close()
 
 
-def goes_the_long_way(store: PostgresStore, jobs: list[NewJob], monkeypatch: pytest.MonkeyPatch) -> bool:
+def takes_the_slow_path(store: PostgresStore, jobs: list[NewJob], monkeypatch: pytest.MonkeyPatch) -> bool:
     ways: list[str] = []
     # Not that of the connection: where the commit takes long, a word to those who listen may follow it.
     write = store._write
@@ -79,7 +79,7 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
 
 
 @pytest.mark.parametrize(
-    ("jobs", "is_long"),
+    ("jobs", "is_slow"),
     [
         ([new_job()], False),
         ([new_job(priority=7, tags=("a",), expires_at=4_000_000_000_000)], False),
@@ -114,9 +114,9 @@ def records(engine: PostgresEngine, ids: list[JobId | None]) -> list[Job]:
     ],
 )
 def test_only_jobs_with_nothing_special_take_the_fast_path(
-    store: PostgresStore, jobs: list[NewJob], is_long: bool, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, jobs: list[NewJob], is_slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert goes_the_long_way(store, jobs, monkeypatch) is is_long
+    assert takes_the_slow_path(store, jobs, monkeypatch) is is_slow
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_more_edges_than_a_statement_takes_are_written_all_the_same(
 ) -> None:
     monkeypatch.setattr(insert_fast, "GROUP_BYTES", 50)
 
-    assert goes_the_long_way(store, [new_job(), new_job(depends_on=dependencies_of([1]))], monkeypatch)
+    assert takes_the_slow_path(store, [new_job(), new_job(depends_on=dependencies_of([1]))], monkeypatch)
     assert problems(engine) == ()
 
 
@@ -357,7 +357,7 @@ def test_statements_that_were_let_go_of_are_prepared_again(
         store.insert([new_job(id="first")])  # undone, and with it goes what was prepared
     store._connection.open().execute("deallocate all")
 
-    assert not goes_the_long_way(store, [new_job()], monkeypatch)
+    assert not takes_the_slow_path(store, [new_job()], monkeypatch)
 
 
 def test_of_those_that_go_together_one_may_have_been_prepared_again_before_the_others(

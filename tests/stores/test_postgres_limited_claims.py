@@ -54,7 +54,7 @@ def of(tenant: str, **changes: Any) -> NewJob:
     return new_job(limit_keys={"tenant": tenant}, **changes)
 
 
-def exchanged(store: PostgresStore, done: tuple[Job, ...] = (), room: int = 10) -> tuple[Job, ...]:
+def settle_and_claim(store: PostgresStore, done: tuple[Job, ...] = (), room: int = 10) -> tuple[Job, ...]:
     ends = [ended(job, Completed()) for job in done]
     answer = store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, room)], room)
     assert len(answer.settled) == len(done)
@@ -66,10 +66,10 @@ def limited(store: PostgresStore, *limits: Limit) -> None:
     for limit in limits:
         store.save_limit(limit)
     store.insert([new_job(task="first")])
-    exchanged(store, exchanged(store))
+    settle_and_claim(store, settle_and_claim(store))
 
 
-def places(engine: PostgresEngine) -> int:
+def slots(engine: PostgresEngine) -> int:
     with raw() as connection:
         [(found,)] = connection.execute(
             f"select count(*) from {engine.address.schema}.limit_slots"
@@ -77,7 +77,7 @@ def places(engine: PostgresEngine) -> int:
     return int(found)
 
 
-def leave_a_place(engine: PostgresEngine, job_id: JobId | None) -> None:
+def leave_a_slot(engine: PostgresEngine, job_id: JobId | None) -> None:
     with raw() as connection:
         query = f"insert into {engine.address.schema}.limit_slots values ('key:tenant:a', %s, 0)"
         connection.execute(query, [job_id])
@@ -100,10 +100,10 @@ def test_jobs_under_limits_are_ended_and_claimed_in_one_trip(
     store.insert([of(tenant) for tenant in "aabbccddee"])
     long_ways.clear()
 
-    first = exchanged(store, room=4)
-    second = exchanged(store, first, room=4)
+    first = settle_and_claim(store, room=4)
+    second = settle_and_claim(store, first, room=4)
 
-    assert ([job.limit_keys["tenant"] for job in first], places(engine)) == (list("aabb"), 4)
+    assert ([job.limit_keys["tenant"] for job in first], slots(engine)) == (list("aabb"), 4)
     assert [job.limit_keys["tenant"] for job in second] == list("ccdd")
     assert (long_ways, problems(engine)) == ([], ())
 
@@ -117,9 +117,9 @@ def test_a_limit_of_all_or_of_the_queue_makes_the_claim_shorter_in_the_same_trip
     store.insert([new_job() for _ in range(9)])
     long_ways.clear()
 
-    first = exchanged(store)
-    second = exchanged(store)
-    third = exchanged(store, first[:2])
+    first = settle_and_claim(store)
+    second = settle_and_claim(store)
+    third = settle_and_claim(store, first[:2])
 
     assert [len(jobs) for jobs in (first, second, third)] == [3, 0, 2]
     assert long_ways == []
@@ -132,12 +132,12 @@ def test_a_job_that_finds_its_limit_full_goes_in_the_lane_and_comes_back(
     limited(store, Limit(scope=scope, concurrency=1))
     store.insert([of("a", task="send"), of("a", task="send"), of("b", task="other")])
 
-    first = exchanged(store)
-    second = exchanged(store, first)
+    first = settle_and_claim(store)
+    second = settle_and_claim(store, first)
 
     assert [job.task for job in first] == ["send", "other"]
     assert [job.task for job in second] == ["send"]
-    assert (places(engine), problems(engine)) == (1, ())
+    assert (slots(engine), problems(engine)) == (1, ())
 
 
 def test_a_place_that_a_dead_attempt_has_left_behind_is_taken_over(
@@ -145,13 +145,13 @@ def test_a_place_that_a_dead_attempt_has_left_behind_is_taken_over(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=2))
     store.insert([of("b")])
-    done = exchanged(store)
+    done = settle_and_claim(store)
     [receipt] = store.insert([of("a")])
-    leave_a_place(engine, receipt.id)
+    leave_a_slot(engine, receipt.id)
 
-    [job] = exchanged(store, done)
+    [job] = settle_and_claim(store, done)
 
-    assert (job.id, places(engine), ends(engine, done)) == (receipt.id, 1, 1)
+    assert (job.id, slots(engine), ends(engine, done)) == (receipt.id, 1, 1)
 
 
 def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
@@ -159,15 +159,15 @@ def test_a_job_whose_options_are_damaged_is_claimed_all_the_same(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=2))
     store.insert([of("b")])
-    done = exchanged(store)
+    done = settle_and_claim(store)
     [receipt] = store.insert([of("a")])
     with raw() as connection:
         query = f"update {engine.address.schema}.jobs set options = '{{' where id = %s"
         connection.execute(query, [receipt.id])
 
-    [job] = exchanged(store, done)
+    [job] = settle_and_claim(store, done)
 
-    assert (job.id, job.limit_keys, places(engine), ends(engine, done)) == (receipt.id, {}, 0, 1)
+    assert (job.id, job.limit_keys, slots(engine), ends(engine, done)) == (receipt.id, {}, 0, 1)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def passed_over(engine: PostgresEngine, store: PostgresStore) -> tuple[JobId, Jo
         connection.execute(
             f"select 1 from {engine.address.schema}.ready where id = %s for update", [first.id]
         )
-        running = exchanged(store, room=1)
+        running = settle_and_claim(store, room=1)
     return JobId(first.id or ""), JobId(last.id or ""), running
 
 
@@ -195,12 +195,12 @@ def test_a_second_look_that_has_to_be_made_again_undoes_nothing_of_the_first(
     engine: PostgresEngine, store: PostgresStore
 ) -> None:
     passed, behind, done = passed_over(engine, store)
-    leave_a_place(engine, passed)
+    leave_a_slot(engine, passed)
 
-    jobs = exchanged(store, done, room=2)
+    jobs = settle_and_claim(store, done, room=2)
 
     assert {job.id for job in jobs} == {passed, behind}
-    assert (places(engine), ends(engine, done), problems(engine)) == (2, 1, ())
+    assert (slots(engine), ends(engine, done), problems(engine)) == (2, 1, ())
 
 
 @pytest.mark.usefixtures("looks_twice")
@@ -212,13 +212,13 @@ def test_a_second_look_at_a_job_that_finds_its_limit_full_leaves_no_free_job_beh
     with raw() as connection, connection.transaction():
         query = f"select 1 from {engine.address.schema}.ready where id = any(%s) for update"
         connection.execute(query, [[full.id, free.id]])
-        running = exchanged(store, room=1)
+        running = settle_and_claim(store, room=1)
 
-    jobs = exchanged(store, room=3)
+    jobs = settle_and_claim(store, room=3)
 
     assert [job.limit_keys["tenant"] for job in running] == ["a"]
     assert {job.id for job in jobs} == {free.id, behind.id}
-    assert [job.id for job in exchanged(store, running, room=3)] == [full.id]
+    assert [job.id for job in settle_and_claim(store, running, room=3)] == [full.id]
     assert problems(engine) == ()
 
 
@@ -236,12 +236,12 @@ def test_a_second_look_that_fails_takes_nothing_from_the_first(
               for each row when (old.id = '{passed}') execute function {schema}.refuse_second();
         """)
 
-    jobs = exchanged(store, done, room=2)
+    jobs = settle_and_claim(store, done, room=2)
 
     assert ([job.id for job in jobs], ends(engine, done)) == ([behind], 1)
     with raw() as connection:
         connection.execute(f"drop function {schema}.refuse_second cascade")
-    assert [job.id for job in exchanged(store, jobs, room=2)] == [passed]
+    assert [job.id for job in settle_and_claim(store, jobs, room=2)] == [passed]
 
 
 def test_a_lane_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
@@ -249,7 +249,7 @@ def test_a_lane_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=1))
     store.insert([of("a"), of("a")])
-    assert len(exchanged(store)) == 1
+    assert len(settle_and_claim(store)) == 1
     store.drop_limit(TENANT)
     schema = engine.address.schema
 
@@ -259,7 +259,7 @@ def test_a_lane_that_is_closed_anew_while_a_claim_opens_it_is_not_forgotten(
         with connection.transaction():
             # As a claim does under a limit that was saved since.
             connection.execute(f"update {schema}.limit_lanes set recheck_at = {schema}.now_ms() + 1")
-            claim = pool.submit(exchanged, store)
+            claim = pool.submit(settle_and_claim, store)
             wait_for_a_lock(schema)
         assert len(claim.result(60)) == 1
         [(kept,)] = connection.execute(f"select count(*) from {schema}.limit_lanes").fetchall()
@@ -272,13 +272,13 @@ def test_a_settlement_that_is_refused_frees_no_place(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=1))
     store.insert([of("a")])
-    [job] = exchanged(store)
+    [job] = settle_and_claim(store)
     clock.advance(seconds=60)
     store.sweep(W2)
 
     answer = store.settle_and_claim(WORKER, [ended(job, Completed())], [QueueClaim(DEFAULT, 1)], 1)
 
-    assert ([refusal.lease.job_id for refusal in answer.refused], places(engine)) == ([job.id], 1)
+    assert ([refusal.lease.job_id for refusal in answer.refused], slots(engine)) == ([job.id], 1)
 
 
 def test_where_limits_are_gone_jobs_go_the_plain_way_again(
@@ -289,7 +289,7 @@ def test_where_limits_are_gone_jobs_go_the_plain_way_again(
     store.insert([new_job() for _ in range(9)])
     long_ways.clear()
 
-    jobs = exchanged(store, exchanged(store))
+    jobs = settle_and_claim(store, settle_and_claim(store))
 
     assert (len(jobs), store._cache.limited, long_ways) == (0, set(), [])
 
@@ -299,11 +299,11 @@ def test_jobs_that_wait_in_another_queue_for_a_place_are_looked_at(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=1))
     store.insert([of("a"), of("b")])
-    first = exchanged(store)
+    first = settle_and_claim(store)
     [waiting] = store.insert([of("a", queue=MAIL)])
     assert store.settle_and_claim(WORKER, claims=[QueueClaim(MAIL, 1)], room=1).jobs == ()
 
-    exchanged(store, first)
+    settle_and_claim(store, first)
 
     [job] = store.settle_and_claim(WORKER, claims=[QueueClaim(MAIL, 1)], room=1).jobs
     assert (job.id, problems(engine)) == (waiting.id, ())
@@ -315,7 +315,7 @@ def test_a_claim_counts_what_was_claimed_while_it_waited_for_the_lock(
 ) -> None:
     limited(store, Limit(scope=TENANT, concurrency=1))
     other, schema = engine.store(), engine.address.schema
-    assert exchanged(other) == ()
+    assert settle_and_claim(other) == ()
     for handle in (store, other):
         handle._connection.open().execute("set lock_timeout = '60s'")
     store.insert([of("a"), of("a")])
@@ -323,9 +323,9 @@ def test_a_claim_counts_what_was_claimed_while_it_waited_for_the_lock(
     with ThreadPoolExecutor(2) as pool, raw() as connection:
         with connection.transaction():
             connection.execute(f"select 1 from {schema}.limits for update")
-            claims = [pool.submit(exchanged, handle, (), 1) for handle in (store, other)]
+            claims = [pool.submit(settle_and_claim, handle, (), 1) for handle in (store, other)]
             wait_for_a_lock(schema, sessions=2)
         jobs = [job for claim in claims for job in claim.result(60)]
 
-    assert (len(jobs), places(engine), problems(engine)) == (1, 1, ())
+    assert (len(jobs), slots(engine), problems(engine)) == (1, 1, ())
     other.close()

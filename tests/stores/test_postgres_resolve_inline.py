@@ -135,12 +135,12 @@ def test_a_child_that_is_inserted_while_its_parent_ends_hears_of_it(
     def insert(tx: Transaction) -> tuple[JobId, Callable[[], SettleAndClaimResult]]:
         child = new_job(depends_on=dependencies_of([parent, other.id]))
         [receipt] = insert_all(tx, [child], InsertRules(), atomic=True)
-        ending = in_thread(lambda: end(store, jobs))
+        settling = in_thread(lambda: end(store, jobs))
         wait_for_a_lock(engine.address.schema)
-        return JobId(receipt.id or ""), ending
+        return JobId(receipt.id or ""), settling
 
-    child, ending = producer._write(insert)
-    assert ending().settled == (parent,)
+    child, settling = producer._write(insert)
+    assert settling().settled == (parent,)
 
     assert (states(engine, child), unmet(engine)) == ([BLOCKED], 1)
     end(store, [other])
@@ -178,10 +178,10 @@ def test_who_has_found_a_join_in_other_hands_goes_by_the_list_for_a_while(
     with raw() as holding:
         holding.autocommit = False
         holding.execute(f"select 1 from {schema}.blocked for update")
-        ending = in_thread(lambda: end(store, jobs[:1]))
+        settling = in_thread(lambda: end(store, jobs[:1]))
         wait_for_a_lock(schema)
         holding.rollback()
-    ending()
+    settling()
 
     before = lines_ever(engine)
     for job in jobs[1:-1]:
@@ -202,10 +202,10 @@ def test_a_join_that_was_in_other_hands_is_met_by_one_statement_afterwards(
     with raw() as holding:
         holding.autocommit = False
         holding.execute(f"select 1 from {schema}.blocked for update")
-        ending = in_thread(lambda: end(store, jobs[:3]))
+        settling = in_thread(lambda: end(store, jobs[:3]))
         wait_for_a_lock(schema)
         holding.rollback()
-    ending()
+    settling()
 
     assert unmet(engine) == 1
 

@@ -51,7 +51,9 @@ def put(store: PostgresStore, n: int = 1, **changes: Any) -> list[JobId]:
     return [JobId(receipt.id or "") for receipt in store.insert([new_job(**changes)] * n)]
 
 
-def turn(store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any) -> SettleAndClaimResult:
+def settle_and_claim(
+    store: PostgresStore, jobs: list[Job], n: int = 1, **changes: Any
+) -> SettleAndClaimResult:
     """Settle these jobs and claim the next."""
     request = QueueClaim(DEFAULT, n)._replace(**changes)
     return store.settle_and_claim(WORKER, [complete(job) for job in jobs], [request], n)
@@ -90,7 +92,7 @@ def test_the_common_settle_and_claim_does_all_that_it_has_to_in_one_statement(
     monkeypatch.setattr(store, "_write", never)
 
     jobs = claim(store, 3)
-    answer = turn(store, jobs, 2)
+    answer = settle_and_claim(store, jobs, 2)
 
     assert [job.id for job in jobs] == first
     assert set(answer.settled) == set(first)
@@ -154,7 +156,7 @@ def test_a_cancel_request_is_told_and_not_for_what_is_just_settled(
     other.cancel([job.id for job in jobs], "enough")
     monkeypatch.setattr(store, "_write", never)
 
-    answer = turn(store, jobs[:1])
+    answer = settle_and_claim(store, jobs[:1])
 
     assert [tuple(cancel) for cancel in answer.cancels] == [(jobs[1].id, "enough")]
 
@@ -166,7 +168,7 @@ def test_a_settlement_that_is_refused_stops_no_other_and_no_claim(
     jobs = claim(store, 3)
     [gone] = other.sweep(OTHER_WORKER, limit=1, dead=[WORKER])
 
-    answer = turn(store, jobs)
+    answer = settle_and_claim(store, jobs)
 
     assert set(answer.settled) == {job.id for job in jobs} - {gone.id}
     assert [(each.lease.job_id, each.reason) for each in answer.refused] == [(gone.id, "other worker")]
@@ -179,7 +181,7 @@ def test_a_job_for_others_goes_in_its_lane_and_the_last_one_is_settled(store: Po
     put(store, task="u")
     [mine] = put(store)
 
-    answer = turn(store, jobs, 2, lanes=frozenset(["task:t"]))
+    answer = settle_and_claim(store, jobs, 2, lanes=frozenset(["task:t"]))
 
     assert (answer.settled, [job.id for job in answer.jobs]) == ((jobs[0].id,), [mine])
 
@@ -199,7 +201,7 @@ def test_a_lease_is_as_the_job_wants_it(
     jobs = claim(store)
     put(store, **changes)
 
-    answer = turn(store, jobs)
+    answer = settle_and_claim(store, jobs)
 
     with raw() as connection:
         rows = connection.execute(
@@ -216,7 +218,7 @@ def test_a_key_that_is_free_when_its_job_starts_is_free_then(store: PostgresStor
     jobs = claim(store)
     put(store, unique_key="k", unique_until=UniqueUntil.STARTED)
 
-    turn(store, jobs)
+    settle_and_claim(store, jobs)
 
     assert store.insert([new_job(unique_key="k")])[0].is_new
 
@@ -228,7 +230,7 @@ def test_what_is_special_about_the_queue_is_seen_to(store: PostgresStore, clock:
     [expiring] = put(store, expires_at=clock.now_ms() + 1_000, priority=60)
     clock.advance(ms=1_000)
 
-    answer = turn(store, jobs)
+    answer = settle_and_claim(store, jobs)
 
     assert (answer.settled, [job.id for job in answer.jobs]) == ((jobs[0].id,), [due])
     assert [result.state for result in store.cancel([expiring])] == [JobState.CANCELLED]
@@ -241,7 +243,7 @@ def test_a_queue_that_was_paused_a_moment_ago_gives_nothing(
     jobs = claim(store)
     other.save_queue(DEFAULT, state=QueueState.PAUSED)
 
-    assert (turn(store, jobs).settled, turn(store, []).jobs) == ((jobs[0].id,), ())
+    assert (settle_and_claim(store, jobs).settled, settle_and_claim(store, []).jobs) == ((jobs[0].id,), ())
 
 
 def test_a_lease_time_that_was_changed_a_moment_ago_is_the_one_that_counts(
@@ -268,7 +270,7 @@ def test_a_lease_that_is_renewed_at_the_same_moment_is_settled(
         connection.execute(
             f"update {engine.address.schema}.leases set lease_expires_at = lease_expires_at + 1"
         )
-        answer = in_thread(lambda: turn(store, jobs))
+        answer = in_thread(lambda: settle_and_claim(store, jobs))
         wait_for_a_lock(engine)
         connection.execute("commit")
 
@@ -285,7 +287,7 @@ def test_what_was_updated_while_the_job_ran_is_kept_however_late_it_was(
         connection.execute("begin")
         connection.execute(f"select * from {schema}.leases for update")
         connection.execute(f'update {schema}.jobs set options = \'{{"metadata":{{"k":2}}}}\'')
-        answer = in_thread(lambda: turn(store, jobs))
+        answer = in_thread(lambda: settle_and_claim(store, jobs))
         wait_for_a_lock(engine)
         connection.execute("commit")
         assert answer().settled == (jobs[0].id,)
@@ -305,7 +307,7 @@ def test_who_waits_for_a_lease_holds_no_job_that_others_could_have(
     with raw() as connection:
         connection.execute("begin")
         connection.execute(f"select * from {engine.address.schema}.leases for update")
-        answer = in_thread(lambda: turn(store, jobs))
+        answer = in_thread(lambda: settle_and_claim(store, jobs))
         wait_for_a_lock(engine)
 
         assert len(claim(other, worker=OTHER_WORKER)) == 1
@@ -325,7 +327,7 @@ def test_a_settle_and_claim_whose_connection_is_cut_before_its_commit_has_done_n
         # It has settled, holds the next job, and waits for the key that it is to free.
         connection.execute("begin")
         connection.execute(f"select * from {engine.address.schema}.job_keys for update")
-        answer = in_thread(lambda: turn(store, jobs))
+        answer = in_thread(lambda: settle_and_claim(store, jobs))
         pid = wait_for_a_lock(engine)
         assert claim_nothing(engine)
         connection.execute("select pg_terminate_backend(%s, 10000)", [pid])
@@ -334,7 +336,7 @@ def test_a_settle_and_claim_whose_connection_is_cut_before_its_commit_has_done_n
         connection.execute("rollback")
 
     assert len(claim(other, 2, worker=OTHER_WORKER)) == 1
-    assert turn(store, jobs).settled == (jobs[0].id,)
+    assert settle_and_claim(store, jobs).settled == (jobs[0].id,)
 
 
 def claim_nothing(engine: PostgresEngine) -> bool:

@@ -34,21 +34,21 @@ def store(engine: RedisEngine) -> Iterator[RedisStore]:
         yield store
 
 
-class Kept:
-    """What a server keeps under the names of a store."""
+class StoredKeys:
+    """Keys of a store at its server."""
 
     def __init__(self, client: Any, tag: str) -> None:
         self._client, self._tag = client, tag
 
-    def places(self) -> dict[str, list[str]]:
-        """By scope: who has a place."""
+    def slots(self) -> dict[str, list[str]]:
+        """Return the jobs that have a slot, by scope."""
         return {
             scope.decode(): ids.decode().lstrip("0123456789").strip("\0").split("\0\0")
             for scope, ids in self._fields()
             if scope.startswith((b"key:", b"task:"))
         }
 
-    def put_place(self, scope: str, *ids: str) -> None:
+    def put_slot(self, scope: str, *ids: str) -> None:
         packed = str(len(ids)) + "".join(f"\0{one}\0" for one in ids)
         self._client.hset(f"{self._tag}:limit_slots", scope, packed)
         for one in ids:
@@ -58,7 +58,7 @@ class Kept:
         self._client.set(f"{self._tag}:body:{job.seq}", b"\0")
 
     def holders(self) -> list[str]:
-        """The jobs that have places, as they stand by themselves."""
+        """Return the jobs that have slots, as stored by job."""
         return [field.decode().strip("\0") for field, _ in self._fields() if field.startswith(b"\0")]
 
     def _fields(self) -> Iterable[tuple[bytes, bytes]]:
@@ -72,72 +72,76 @@ class Kept:
 
 
 @pytest.fixture
-def kept(redis: ModuleType, engine: RedisEngine) -> Kept:
-    return Kept(redis.admin(), engine.address.tag)
+def kept(redis: ModuleType, engine: RedisEngine) -> StoredKeys:
+    return StoredKeys(redis.admin(), engine.address.tag)
 
 
 def of(tenant: str, **changes: Any) -> NewJob:
     return new_job(limit_keys={"tenant": tenant}, **changes)
 
 
-def exchanged(store: RedisStore, done: list[Job], room: int = 10) -> list[Job]:
+def settle_and_claim(store: RedisStore, done: list[Job], room: int = 10) -> list[Job]:
     ends = [ended(job, Completed()) for job in done]
     return list(store.settle_and_claim(WORKER, ends, [QueueClaim(DEFAULT, room)], room).jobs)
 
 
 @pytest.mark.shows("R-CONC-03")
-def test_places_are_kept_by_scope_and_go_with_their_jobs(store: RedisStore, kept: Kept) -> None:
+def test_places_are_kept_by_scope_and_go_with_their_jobs(store: RedisStore, kept: StoredKeys) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=9))
     store.save_limit(Limit(scope=task_scope("other"), concurrency=9))
     store.insert([of("a"), of("a"), of("b", task="other"), new_job(), of('q"\\'), of("é")])
     a, again, b, _, quoted, accented = jobs = claim(store, 9)
 
-    assert kept.places() == {
+    assert kept.slots() == {
         "key:tenant:a": [a.id, again.id],
         "key:tenant:b": [b.id],
         "task:other": [b.id],
         'key:tenant:q"\\': [quoted.id],
         "key:tenant:é": [accented.id],
     }
-    exchanged(store, [a, b, quoted, accented])
-    assert (kept.places(), kept.holders()) == ({"key:tenant:a": [again.id]}, [again.id])
-    exchanged(store, [job for job in jobs if job not in (a, b, quoted, accented)])
-    assert (kept.places(), kept.holders()) == ({}, [])
+    settle_and_claim(store, [a, b, quoted, accented])
+    assert (kept.slots(), kept.holders()) == ({"key:tenant:a": [again.id]}, [again.id])
+    settle_and_claim(store, [job for job in jobs if job not in (a, b, quoted, accented)])
+    assert (kept.slots(), kept.holders()) == ({}, [])
 
 
-def test_a_job_that_ends_and_begins_again_in_one_call_keeps_one_place(store: RedisStore, kept: Kept) -> None:
+def test_a_job_that_ends_and_begins_again_in_one_call_keeps_one_place(
+    store: RedisStore, kept: StoredKeys
+) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     store.insert([of("a")])
     [job] = claim(store)
 
     [again] = store.settle_and_claim(WORKER, [ended(job, Interrupted())], [QueueClaim(DEFAULT, 1)], 1).jobs
 
-    assert (again.id, kept.places(), kept.holders()) == (job.id, {"key:tenant:a": [job.id]}, [job.id])
+    assert (again.id, kept.slots(), kept.holders()) == (job.id, {"key:tenant:a": [job.id]}, [job.id])
 
 
-def test_places_that_jobs_have_left_behind_count_for_nothing_and_go(store: RedisStore, kept: Kept) -> None:
+def test_places_that_jobs_have_left_behind_count_for_nothing_and_go(
+    store: RedisStore, kept: StoredKeys
+) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=2))
     [waiting] = store.insert([of("a")])
-    kept.put_place("key:tenant:a", "absent", waiting.id or "")
+    kept.put_slot("key:tenant:a", "absent", waiting.id or "")
 
     [job] = claim(store)
 
-    assert (kept.places(), kept.holders()) == ({"key:tenant:a": [job.id]}, [job.id])
+    assert (kept.slots(), kept.holders()) == ({"key:tenant:a": [job.id]}, [job.id])
 
 
 def test_the_place_of_one_whose_name_is_part_of_another_is_not_mixed_up(
-    store: RedisStore, kept: Kept
+    store: RedisStore, kept: StoredKeys
 ) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=9))
     store.insert([of("a", id=JobId("xx")), of("a", id=JobId("x"))])
     long, short = claim(store, 2)
 
-    exchanged(store, [short])
+    settle_and_claim(store, [short])
 
-    assert kept.places() == {"key:tenant:a": [long.id]}
+    assert kept.slots() == {"key:tenant:a": [long.id]}
 
 
-def test_a_damaged_body_keeps_no_worker_from_claims_under_limits(store: RedisStore, kept: Kept) -> None:
+def test_a_damaged_body_keeps_no_worker_from_claims_under_limits(store: RedisStore, kept: StoredKeys) -> None:
     store.save_limit(Limit(scope=TENANT, concurrency=1))
     store.insert([of("a")])
     [job] = claim(store)
@@ -151,7 +155,7 @@ def test_a_damaged_body_keeps_no_worker_from_claims_under_limits(store: RedisSto
 
 
 def test_what_is_left_of_a_rate_by_key_is_known_until_it_is_full_also_by_a_slower_rate(
-    store: RedisStore, kept: Kept, clock: ManualClock
+    store: RedisStore, kept: StoredKeys, clock: ManualClock
 ) -> None:
     store.save_limit(Limit(scope=TENANT, rate=1_000, burst=1))
     store.insert([of("a") for _ in range(3)])
@@ -168,7 +172,7 @@ def test_what_is_left_of_a_rate_by_key_is_known_until_it_is_full_also_by_a_slowe
 
 
 def test_what_is_left_under_a_limit_that_was_removed_is_forgotten(
-    store: RedisStore, kept: Kept, clock: ManualClock
+    store: RedisStore, kept: StoredKeys, clock: ManualClock
 ) -> None:
     store.save_limit(Limit(scope=TENANT, rate=1))
     store.insert([of("a")])

@@ -318,10 +318,10 @@ def test_what_was_claimed_by_a_lost_answer_is_found_by_its_holder(
         store.settle_and_claim(worker, claims=[QueueClaim(queue, 1)], room=1)
     [job] = store.settle_and_claim(worker, known=[]).recovered
     relay.lose_answer(fits=is_answer)
-    ending = decide(job, Completed(b"1"), 0.0)
+    decided = decide(job, Completed(b"1"), 0.0)
     with pytest.raises(StoreUnavailable):
-        store.settle_and_claim(worker, [ending])
-    answer = store.settle_and_claim(worker, [ending])
+        store.settle_and_claim(worker, [decided])
+    answer = store.settle_and_claim(worker, [decided])
 
     assert job.id == receipt.id
     assert answer.repeated == (job.id,)

@@ -138,7 +138,7 @@ def fired(store: Store, job: NewJob) -> list[JobId | None]:
         check_at=None,
     )
     [done] = store.fire_schedules([move])
-    return [firing.job_id for firing in done.runs]
+    return [schedule_run.job_id for schedule_run in done.runs]
 
 
 WAYS: Final[dict[str, Callable[[Store], list[JobId | None]]]] = {

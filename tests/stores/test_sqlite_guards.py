@@ -241,11 +241,11 @@ def test_heads_are_pending_jobs_of_one_class_by_rank(
         "max_payload": 0,
     }
 
-    heads = bench.database.execute(load_sqlite_statements()["candidates"], values).fetchall()
+    candidates = bench.database.execute(load_sqlite_statements()["candidates"], values).fetchall()
 
     wanted = [("default", "pending", lane, capped, until) for until in (None, bench.now + 1)]
     expected = [(rank - 7, seq) for rank, (seq, kind) in ranked if kind in wanted]
-    assert [head[:2] for head in heads] == expected[:room]
+    assert [head[:2] for head in candidates] == expected[:room]
     bench.database.execute("delete from forebay_jobs")
 
 

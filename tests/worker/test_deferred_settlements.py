@@ -1,4 +1,4 @@
-"""Endings that wait for another transaction: their slots, and how they are offered again."""
+"""Settlements that wait for another transaction: their slots, and how they are offered again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def put_off(slots: Slots, clock: ManualClock) -> DeferredSettlements:
     return DeferredSettlements(slots, clock)
 
 
-def endings(slots: Slots, count: int) -> EndedAttempts:
+def ended_attempts(slots: Slots, count: int) -> EndedAttempts:
     ended: EndedAttempts = [(an_assignment(id=f"job {number}"), Completed(b"1")) for number in range(count)]
     slots.add(one for one, _ in ended)
     return ended
@@ -48,10 +48,10 @@ def keep_all(put_off: DeferredSettlements, ended: EndedAttempts) -> EndedAttempt
     return put_off.defer_busy(ended, [one.lease for one, _ in ended])
 
 
-def test_an_ending_that_waits_gives_back_its_slot_and_stays_leased(
+def test_a_settlement_that_waits_gives_back_its_slot_and_stays_leased(
     slots: Slots, put_off: DeferredSettlements
 ) -> None:
-    [(one, _)] = ended = endings(slots, 1)
+    [(one, _)] = ended = ended_attempts(slots, 1)
 
     keep_all(put_off, ended)
 
@@ -60,10 +60,10 @@ def test_an_ending_that_waits_gives_back_its_slot_and_stays_leased(
     assert slots.free(ExecutorKind.CALLS) == THREADS
 
 
-def test_no_more_than_a_hundred_endings_give_back_their_slots(
+def test_no_more_than_a_hundred_settlements_give_back_their_slots(
     slots: Slots, put_off: DeferredSettlements
 ) -> None:
-    ended = endings(slots, MAX_WITHOUT_SLOT + 7)
+    ended = ended_attempts(slots, MAX_WITHOUT_SLOT + 7)
 
     for end in ended:
         keep_all(put_off, [end])
@@ -76,7 +76,7 @@ def test_no_more_than_a_hundred_endings_give_back_their_slots(
 def test_an_abandoned_attempt_keeps_its_slot_because_its_code_still_runs(
     slots: Slots, put_off: DeferredSettlements
 ) -> None:
-    [(one, _)] = ended = endings(slots, 1)
+    [(one, _)] = ended = ended_attempts(slots, 1)
     slots.abandon(one, 1.0)
 
     keep_all(put_off, ended)
@@ -84,10 +84,10 @@ def test_an_abandoned_attempt_keeps_its_slot_because_its_code_still_runs(
     assert slots.free(ExecutorKind.CALLS) == THREADS - 1
 
 
-def test_endings_are_offered_again_a_few_at_a_time_and_take_turns(
+def test_settlements_are_offered_again_a_few_at_a_time_and_take_turns(
     slots: Slots, put_off: DeferredSettlements, clock: ManualClock
 ) -> None:
-    ended = endings(slots, MAX_OFFERED + 3)
+    ended = ended_attempts(slots, MAX_OFFERED + 3)
     keep_all(put_off, ended)
     assert put_off.due() == []
 
@@ -104,7 +104,7 @@ def test_endings_are_offered_again_a_few_at_a_time_and_take_turns(
 def test_the_rest_is_offered_at_once_when_the_first_are_settled(
     slots: Slots, put_off: DeferredSettlements, clock: ManualClock
 ) -> None:
-    ended = endings(slots, MAX_OFFERED + 3)
+    ended = ended_attempts(slots, MAX_OFFERED + 3)
     keep_all(put_off, ended)
     clock.advance(seconds=10)
 
@@ -166,7 +166,7 @@ def test_a_job_that_was_handed_back_in_vain_is_not_asked_to_stop(rig: Rig) -> No
 
 def test_a_thread_that_was_stuck_counts_no_more_when_its_job_has_ended(clock: ManualClock) -> None:
     slots = Slots(1)
-    [(one, _)] = ended = endings(slots, 1)
+    [(one, _)] = ended = ended_attempts(slots, 1)
     one.is_stuck = True
     before = ThreadHealth(slots).reason()
 

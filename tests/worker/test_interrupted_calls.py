@@ -151,7 +151,7 @@ class Hunt:
 
     def __init__(self, app: Forebay, prey: Prey) -> None:
         self._inbox = Collected()
-        self._noting = ProgressBuffer(SystemClock(), self._inbox.notify)
+        self._buffer = ProgressBuffer(SystemClock(), self._inbox.notify)
         self._dice = random.Random(7)
         self._calls = prey.calls()
         self._began: list[str] = []
@@ -171,7 +171,7 @@ class Hunt:
         """Interrupt one job that makes this call, and see that it ends."""
         name = f"{kind}-{number}"
         assignment = an_assignment("hunted", name, kind, id=JobId(name))
-        assignment.context.progress_sink = self._noting
+        assignment.context.progress_sink = self._buffer
         self.executor.submit(assignment)
         ends = monotonic() + HANGS
         while name not in self._began[-1:] and monotonic() < ends:

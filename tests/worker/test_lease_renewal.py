@@ -24,7 +24,7 @@ from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, new_job
 from tests.worker.support import eventually, no_thread_stays
 
 
-class Kept:
+class RenewalRig:
     """A renewal whose ticks the test plays itself, and what it has told."""
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
@@ -54,14 +54,14 @@ class Kept:
 
 
 @pytest.fixture
-def kept(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kept]:
+def rig(engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[RenewalRig]:
     monkeypatch.setattr("forebay.worker.lease_renewal.TICK_SECONDS", 3_600.0)
-    kept = Kept(engine, clock)
+    rig = RenewalRig(engine, clock)
     with no_thread_stays():
-        kept.renewal.start()
-        yield kept
-        kept.trouble = None
-        kept.renewal.stop()
+        rig.renewal.start()
+        yield rig
+        rig.trouble = None
+        rig.renewal.stop()
 
 
 def lease_end(reader: Reader, one: Assignment) -> int:
@@ -75,29 +75,29 @@ def lease_end(reader: Reader, one: Assignment) -> int:
 
 @pytest.mark.shows("R-LEASE-35", "R-LEASE-36", "R-LEASE-18", "R-CFG-70")
 def test_a_lease_is_renewed_after_a_third_of_its_length_and_not_before(
-    kept: Kept, store: Store, reader: Reader, clock: ManualClock
+    rig: RenewalRig, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    one = kept.hold(store)
+    one = rig.hold(store)
     end = lease_end(reader, one)
     clock.advance(seconds=9.9)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
     assert lease_end(reader, one) == end
 
     clock.advance(seconds=0.1)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert lease_end(reader, one) == clock.now_ms() + 30_000
 
 
 @pytest.mark.shows("R-LEASE-48", "R-EDGE-06")
 def test_a_job_may_run_much_longer_than_its_lease(
-    kept: Kept, store: Store, other_store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, other_store: Store, clock: ManualClock
 ) -> None:
-    one = kept.hold(store, lease_ms=2_000)
+    one = rig.hold(store, lease_ms=2_000)
 
     for _ in range(60):
         clock.advance(seconds=0.5)
-        kept.renewal.renew_due()
+        rig.renewal.renew_due()
         assert other_store.sweep(OTHER_WORKER) == []
 
     assert not one.context.is_lease_lost
@@ -105,73 +105,73 @@ def test_a_job_may_run_much_longer_than_its_lease(
 
 @pytest.mark.shows("R-LEASE-23", "R-LEASE-42")
 def test_a_job_is_told_when_its_lease_is_lost(
-    kept: Kept, store: Store, other_store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, other_store: Store, clock: ManualClock
 ) -> None:
-    lost, present = kept.hold(store, lease_ms=5_000), kept.hold(store)
+    lost, present = rig.hold(store, lease_ms=5_000), rig.hold(store)
     clock.advance(seconds=10)
     assert [job.id for job in other_store.sweep(OTHER_WORKER)] == [lost.job.id]
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert (lost.context.is_lease_lost, present.context.is_lease_lost) == (True, False)
 
 
 def test_a_lost_job_that_has_not_started_is_never_started_and_not_asked_about_again(
-    kept: Kept, store: Store, other_store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, other_store: Store, clock: ManualClock
 ) -> None:
-    lost, present = kept.hold(store, lease_ms=5_000), kept.hold(store)
+    lost, present = rig.hold(store, lease_ms=5_000), rig.hold(store)
     clock.advance(seconds=10)
     other_store.sweep(OTHER_WORKER)
-    kept.renewal.renew_due()
-    [watched] = kept.engine.stores
+    rig.renewal.renew_due()
+    [watched] = rig.engine.stores
     watched.calls.clear()
 
     clock.advance(seconds=5)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert (lost.start_by < clock.monotonic(), present.start_by > clock.monotonic()) == (True, True)
     assert "renew" not in watched.calls
 
 
 @pytest.mark.shows("R-LEASE-42", "R-EDGE-05")
-def test_a_store_that_is_away_is_no_lost_lease(kept: Kept, store: Store, clock: ManualClock) -> None:
-    one = kept.hold(store)
+def test_a_store_that_is_away_is_no_lost_lease(rig: RenewalRig, store: Store, clock: ManualClock) -> None:
+    one = rig.hold(store)
     clock.advance(seconds=15)
 
     def away() -> None:
         raise StoreUnavailable("the store is away")
 
-    kept.trouble = away
+    rig.trouble = away
     with pytest.raises(StoreUnavailable):
-        kept.renewal.renew_due()
+        rig.renewal.renew_due()
     assert not one.context.is_lease_lost
 
-    kept.trouble = None
-    kept.renewal.renew_due()
+    rig.trouble = None
+    rig.renewal.renew_due()
     assert not one.context.is_lease_lost
     assert one.renew_at > clock.monotonic()
 
 
-def test_requests_to_cancel_come_with_the_answer(kept: Kept, store: Store, clock: ManualClock) -> None:
-    one = kept.hold(store)
+def test_requests_to_cancel_come_with_the_answer(rig: RenewalRig, store: Store, clock: ManualClock) -> None:
+    one = rig.hold(store)
     store.cancel([one.job.id], "no need")
     clock.advance(seconds=10)
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
-    assert kept.cancels == [PendingCancel(one.job.id, "no need")]
+    assert rig.cancels == [PendingCancel(one.job.id, "no need")]
 
 
 def test_nothing_is_asked_of_the_store_when_no_lease_is_due(
-    kept: Kept, store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, clock: ManualClock
 ) -> None:
-    kept.hold(store)
-    [watched] = kept.engine.stores
+    rig.hold(store)
+    [watched] = rig.engine.stores
     watched.calls.clear()
 
     for _ in range(9):
         clock.advance(seconds=1)
-        kept.renewal.renew_due()
+        rig.renewal.renew_due()
 
     assert watched.calls == []
 
@@ -181,26 +181,26 @@ def test_nothing_is_asked_of_the_store_when_no_lease_is_due(
 
 @pytest.mark.shows("R-LEASE-37")
 def test_a_worker_sends_heartbeats_at_its_start_and_every_ten_seconds_until_it_is_forgotten(
-    kept: Kept, reader: Reader, clock: ManualClock
+    rig: RenewalRig, reader: Reader, clock: ManualClock
 ) -> None:
     [info] = reader.workers()
     assert info.heartbeat_at == clock.now_ms()
 
     clock.advance(seconds=DEFAULT_HEARTBEAT_MS / 1_000)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
     [info] = reader.workers()
     assert info.heartbeat_at == clock.now_ms()
 
-    kept.renewal.stop()
+    rig.renewal.stop()
     assert reader.workers() == []
 
 
 def test_a_job_that_did_not_stop_keeps_its_lease_until_that_ends(
-    kept: Kept, store: Store, reader: Reader, clock: ManualClock
+    rig: RenewalRig, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    kept.hold(store)
+    rig.hold(store)
 
-    kept.renewal.stop()
+    rig.renewal.stop()
 
     assert reader.workers() == []
     assert store.sweep(SWEEPER) == []
@@ -208,13 +208,13 @@ def test_a_job_that_did_not_stop_keeps_its_lease_until_that_ends(
     assert len(store.sweep(SWEEPER)) == 1
 
 
-def test_leases_come_before_the_heartbeat(kept: Kept, store: Store, clock: ManualClock) -> None:
-    kept.hold(store)
+def test_leases_come_before_the_heartbeat(rig: RenewalRig, store: Store, clock: ManualClock) -> None:
+    rig.hold(store)
     clock.advance(seconds=10)
-    [watched] = kept.engine.stores
+    [watched] = rig.engine.stores
     watched.calls.clear()
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert watched.calls == ["renew", "heartbeat"]
 
@@ -223,63 +223,63 @@ def test_leases_come_before_the_heartbeat(kept: Kept, store: Store, clock: Manua
 
 
 @pytest.mark.shows("R-LEASE-49")
-def test_stopping_is_prompt_and_may_be_repeated(kept: Kept) -> None:
+def test_stopping_is_prompt_and_may_be_repeated(rig: RenewalRig) -> None:
     # The fixture's ticks are an hour apart: a stop that waited for one would run into the test's limit.
-    kept.renewal.stop()
-    kept.renewal.stop()
+    rig.renewal.stop()
+    rig.renewal.stop()
 
 
 def test_stopping_before_the_start_is_fine(engine: Engine, clock: ManualClock) -> None:
-    Kept(engine, clock).renewal.stop()
+    RenewalRig(engine, clock).renewal.stop()
 
 
-def test_a_stop_while_the_store_is_away_closes_the_handle(kept: Kept, reader: Reader) -> None:
+def test_a_stop_while_the_store_is_away_closes_the_handle(rig: RenewalRig, reader: Reader) -> None:
     def away() -> None:
         raise StoreUnavailable("the store is away")
 
-    kept.trouble = away
-    [watched] = kept.engine.stores
+    rig.trouble = away
+    [watched] = rig.engine.stores
     watched._trouble = lambda name, args: away() if name != "close" else None
 
-    kept.renewal.stop()
+    rig.renewal.stop()
 
     assert watched.calls[-1] == "close"
     assert len(reader.workers()) == 1
 
 
 def test_a_stop_while_the_store_is_away_shows_no_death_of_a_worker_whose_jobs_still_run(
-    kept: Kept, store: Store, reader: Reader, clock: ManualClock
+    rig: RenewalRig, store: Store, reader: Reader, clock: ManualClock
 ) -> None:
-    one = kept.hold(store)
+    one = rig.hold(store)
     assert one.acquire()
     one.started_at = clock.monotonic()
 
     def away() -> None:
         raise StoreUnavailable("the store is away")
 
-    kept.trouble = away
-    kept.renewal.stop()
+    rig.trouble = away
+    rig.renewal.stop()
 
     assert store.sweep(SWEEPER, only_dead=True) == []
-    [watched] = kept.engine.stores
+    [watched] = rig.engine.stores
     assert watched.calls[-1] == "remove_worker"
     assert unclosed_stores.pop() is watched
-    kept.trouble = None
+    rig.trouble = None
     watched.contract.close()
 
 
 def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualClock) -> None:
-    kept = Kept(engine, clock)
+    rig = RenewalRig(engine, clock)
 
     def away() -> None:
-        kept.trouble = None
+        rig.trouble = None
         raise StoreUnavailable("the store is away")
 
-    kept.trouble = away
+    rig.trouble = away
     with no_thread_stays(), pytest.raises(StoreUnavailable):
-        kept.renewal.start()
+        rig.renewal.start()
 
-    [watched] = kept.engine.stores
+    [watched] = rig.engine.stores
     assert watched.calls == ["heartbeat", "close"]
 
 
@@ -287,7 +287,7 @@ def test_a_start_that_fails_leaves_no_handle_open(engine: Engine, clock: ManualC
 def test_the_thread_survives_errors_and_goes_on_renewing(
     engine: Engine, store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    kept = Kept(engine, clock)
+    rig = RenewalRig(engine, clock)
     assert TICK_SECONDS <= 0.25
     failed = 0
 
@@ -298,13 +298,13 @@ def test_the_thread_survives_errors_and_goes_on_renewing(
             raise error
 
     with no_thread_stays(), caplog.at_level(logging.WARNING):
-        kept.renewal.start()
-        one = kept.hold(store)
-        kept.trouble = trouble
+        rig.renewal.start()
+        one = rig.hold(store)
+        rig.trouble = trouble
         clock.advance(seconds=10)
         eventually(lambda: one.renew_at > clock.monotonic())
-        kept.trouble = None
-        kept.renewal.stop()
+        rig.trouble = None
+        rig.renewal.stop()
 
     assert failed >= 3
     assert "leases" in caplog.text

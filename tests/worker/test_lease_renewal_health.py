@@ -21,25 +21,25 @@ from tests.app.watched_engine import WatchedEngine
 from tests.stores.support import OTHER_WORKER, WORKER
 from tests.worker.support import DEADLINE, eventually, no_thread_stays
 from tests.worker.test_command_execution import Stub
-from tests.worker.test_lease_renewal import Kept, kept
+from tests.worker.test_lease_renewal import RenewalRig, rig
 
-__all__ = ["kept"]
+__all__ = ["rig"]
 
 
 def away() -> None:
     raise StoreUnavailable("the store is away")
 
 
-def fail(kept: Kept, times: int = 1) -> None:
-    kept.trouble = away
+def fail(rig: RenewalRig, times: int = 1) -> None:
+    rig.trouble = away
     for _ in range(times):
         with pytest.raises(StoreUnavailable):
-            kept.renewal.renew_due()
-    kept.trouble = None
+            rig.renewal.renew_due()
+    rig.trouble = None
 
 
 @contextmanager
-def hanging(kept: Kept) -> Iterator[Event]:
+def hanging(rig: RenewalRig) -> Iterator[Event]:
     """A renewal that is stuck in the store until the event, or the end of the block."""
     reached, go_on = Event(), Event()
 
@@ -47,8 +47,8 @@ def hanging(kept: Kept) -> Iterator[Event]:
         reached.set()
         assert go_on.wait(DEADLINE)
 
-    kept.trouble = hang
-    caller = Thread(target=kept.renewal.renew_due, daemon=True)
+    rig.trouble = hang
+    caller = Thread(target=rig.renewal.renew_due, daemon=True)
     caller.start()
     assert reached.wait(DEADLINE)
     try:
@@ -56,7 +56,7 @@ def hanging(kept: Kept) -> Iterator[Event]:
     finally:
         go_on.set()
         caller.join(DEADLINE)
-        kept.trouble = None
+        rig.trouble = None
 
 
 # ------------------------------------------------------------------ failing
@@ -64,54 +64,54 @@ def hanging(kept: Kept) -> Iterator[Event]:
 
 @pytest.mark.shows("R-LEASE-39", "R-LEASE-44")
 def test_failures_in_a_row_are_counted_and_a_success_starts_again_from_nothing(
-    kept: Kept, store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, clock: ManualClock
 ) -> None:
-    kept.hold(store)
+    rig.hold(store)
     clock.advance(seconds=10)
-    fail(kept, times=3)
-    failed = kept.renewal.renewals
+    fail(rig, times=3)
+    failed = rig.renewal.renewals
 
     clock.advance(seconds=1)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert (failed.failures, failed.hangs_for) == (3, None)
-    assert kept.renewal.renewals.failures == 0
-    assert kept.renewal.renewals.succeeded_at == clock.now_ms()
+    assert rig.renewal.renewals.failures == 0
+    assert rig.renewal.renewals.succeeded_at == clock.now_ms()
 
 
 @pytest.mark.shows("R-LEASE-39", "R-LEASE-44")
-def test_a_worker_without_leases_counts_its_heartbeats(kept: Kept, clock: ManualClock) -> None:
+def test_a_worker_without_leases_counts_its_heartbeats(rig: RenewalRig, clock: ManualClock) -> None:
     clock.advance(seconds=10)
-    fail(kept, times=2)
-    failed = kept.renewal.renewals.failures
+    fail(rig, times=2)
+    failed = rig.renewal.renewals.failures
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
-    assert (failed, kept.renewal.renewals.failures) == (2, 0)
+    assert (failed, rig.renewal.renewals.failures) == (2, 0)
 
 
-def test_a_look_for_commands_that_fails_is_counted_too(kept: Kept, clock: ManualClock) -> None:
-    kept.renewal._control = Control(Stub(), kept.slots)
-    fail(kept)
-    failed = kept.renewal.renewals.failures
+def test_a_look_for_commands_that_fails_is_counted_too(rig: RenewalRig, clock: ManualClock) -> None:
+    rig.renewal._control = Control(Stub(), rig.slots)
+    fail(rig)
+    failed = rig.renewal.renewals.failures
 
     clock.advance(seconds=1)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
-    assert (failed, kept.renewal.renewals.failures) == (1, 0)
+    assert (failed, rig.renewal.renewals.failures) == (1, 0)
 
 
 @pytest.mark.shows("R-LEASE-29", "R-EDGE-05", "R-LEASE-42", "R-LEASE-39")
 def test_a_job_is_told_that_its_lease_is_in_doubt_and_when_it_is_not_any_more(
-    kept: Kept, store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, clock: ManualClock
 ) -> None:
-    one, fresh = kept.hold(store), kept.hold(store)
+    one, fresh = rig.hold(store), rig.hold(store)
     clock.advance(seconds=10)
     fresh.mark_renewed(clock.monotonic())
-    fail(kept, times=2)
+    fail(rig, times=2)
     in_doubt = (one.context.is_lease_in_doubt, one.context.renewals, fresh.context.is_lease_in_doubt)
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert in_doubt == (True, RenewalStatus(failures=2), False)
     assert not one.context.is_lease_in_doubt
@@ -121,20 +121,20 @@ def test_a_job_is_told_that_its_lease_is_in_doubt_and_when_it_is_not_any_more(
 
 @pytest.mark.shows("R-LEASE-29", "R-WORK-26")
 def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
-    kept: Kept, store: Store, other_store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, other_store: Store, clock: ManualClock
 ) -> None:
     began = clock.now_ms()
-    one = kept.hold(store, lease_ms=5_000)
+    one = rig.hold(store, lease_ms=5_000)
     context = one.context
     assert (context.id, context.fencing_token, context.claimed_at) == (one.job.id, (1, WORKER), began)
     assert (context.renewals, context.is_lease_lost) == (RenewalStatus(), False)
     clock.advance(seconds=2)
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
     renewed_at = clock.now_ms()
     clock.advance(seconds=10)
     other_store.sweep(OTHER_WORKER)
 
-    kept.renewal.renew_due()
+    rig.renewal.renew_due()
 
     assert context.is_lease_lost
     assert context.renewals.renewed_at == renewed_at
@@ -143,22 +143,24 @@ def test_a_job_knows_who_holds_it_since_when_and_why_it_is_lost(
 
 
 def test_a_heartbeat_that_fails_puts_no_lease_in_doubt_that_was_just_renewed(
-    kept: Kept, store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, clock: ManualClock
 ) -> None:
-    one = kept.hold(store)
+    one = rig.hold(store)
     clock.advance(seconds=10)
-    [watched] = kept.engine.stores
+    [watched] = rig.engine.stores
     watched._trouble = lambda name, args: away() if name == "heartbeat" else None
     with pytest.raises(StoreUnavailable):
-        kept.renewal.renew_due()
+        rig.renewal.renew_due()
     watched._trouble = None
 
-    assert kept.renewal.renewals.failures == 1
+    assert rig.renewal.renewals.failures == 1
     assert not one.context.is_lease_in_doubt
 
 
 @pytest.mark.shows("R-RATE-19")
-def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(kept: Kept, clock: ManualClock) -> None:
+def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(
+    rig: RenewalRig, clock: ManualClock
+) -> None:
     pauses: list[float] = []
 
     class Played(Event):
@@ -166,17 +168,17 @@ def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(kept: Kept, cl
 
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
-            kept.trouble = away if len(pauses) <= 6 else None
+            rig.trouble = away if len(pauses) <= 6 else None
             clock.advance(seconds=DEFAULT_HEARTBEAT_MS / 1_000)
             return len(pauses) == 10
 
-    kept.renewal._stop.set()
-    kept.renewal._thread.join(DEADLINE)
-    kept.renewal._store = kept.renewal._engine.store()  # the thread has closed its own
-    kept.renewal._stop = Played()
+    rig.renewal._stop.set()
+    rig.renewal._thread.join(DEADLINE)
+    rig.renewal._store = rig.renewal._engine.store()  # the thread has closed its own
+    rig.renewal._stop = Played()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("forebay.worker.lease_renewal.TICK_SECONDS", 0.25)
-        kept.renewal._run()
+        rig.renewal._run()
 
     assert pauses == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0, 2.0, 0.25, 0.25, 0.25]
 
@@ -186,25 +188,25 @@ def test_a_store_in_trouble_is_asked_more_rarely_until_it_answers(kept: Kept, cl
 
 @pytest.mark.shows("R-LEASE-46", "R-LEASE-39", "R-EDGE-05")
 def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
-    kept: Kept, store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    rig: RenewalRig, store: Store, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = kept.hold(store)
+    one = rig.hold(store)
     clock.advance(seconds=10)
 
-    with hanging(kept):
+    with hanging(rig):
         clock.advance(seconds=HANGS_SECONDS - 0.1)
-        kept.renewal._monitor.check_hanging()
-        early = kept.renewal.renewals.failures
+        rig.renewal._monitor.check_hanging()
+        early = rig.renewal.renewals.failures
         # From here on it is the worker's own watcher that looks.
         clock.advance(seconds=0.1)
-        eventually(lambda: kept.renewal.renewals.failures == 1)
+        eventually(lambda: rig.renewal.renewals.failures == 1)
         was_in_doubt = one.context.is_lease_in_doubt
-        assert (kept.renewal.renewals.hangs_for or 0.0) >= HANGS_SECONDS
+        assert (rig.renewal.renewals.hangs_for or 0.0) >= HANGS_SECONDS
         clock.advance(seconds=HANGS_SECONDS)
-        eventually(lambda: kept.renewal.renewals.failures == 2)
+        eventually(lambda: rig.renewal.renewals.failures == 2)
         eventually(lambda: "has not answered a renewal for 10 s (2 in a row)" in caplog.text)
 
-    after = kept.renewal.renewals
+    after = rig.renewal.renewals
     assert (early, after.failures, after.hangs_for) == (0, 0, None)
     assert was_in_doubt
     assert not one.context.is_lease_in_doubt
@@ -212,9 +214,9 @@ def test_a_renewal_that_hangs_is_seen_and_counted_for_each_five_seconds(
 
 
 def test_a_call_that_hangs_and_then_fails_is_not_counted_once_more(
-    kept: Kept, store: Store, clock: ManualClock
+    rig: RenewalRig, store: Store, clock: ManualClock
 ) -> None:
-    kept.hold(store)
+    rig.hold(store)
     clock.advance(seconds=10)
     reached, go_on = Event(), Event()
 
@@ -225,19 +227,19 @@ def test_a_call_that_hangs_and_then_fails_is_not_counted_once_more(
 
     def call() -> None:
         with pytest.raises(StoreUnavailable):
-            kept.renewal.renew_due()
+            rig.renewal.renew_due()
 
-    kept.trouble = hang_and_fail
+    rig.trouble = hang_and_fail
     caller = Thread(target=call, daemon=True)
     caller.start()
     assert reached.wait(DEADLINE)
     clock.advance(seconds=HANGS_SECONDS)
-    eventually(lambda: kept.renewal.renewals.failures == 1)
+    eventually(lambda: rig.renewal.renewals.failures == 1)
     go_on.set()
     caller.join(DEADLINE)
 
-    assert kept.renewal.renewals.failures == 1
-    assert kept.renewal.renewals.hangs_for is None
+    assert rig.renewal.renewals.failures == 1
+    assert rig.renewal.renewals.hangs_for is None
 
 
 # ------------------------------------------------------------------ in a worker

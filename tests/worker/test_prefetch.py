@@ -18,18 +18,18 @@ def known(**durations: float) -> PrefetchPolicy:
     return policy
 
 
-def test_there_is_no_surplus_before_anything_was_claimed() -> None:
+def test_there_is_no_prefetch_before_anything_was_claimed() -> None:
     assert PrefetchPolicy().prefetch_count([], 4) == 0
 
 
-def test_there_is_no_surplus_for_an_unknown_task() -> None:
+def test_there_is_no_prefetch_for_an_unknown_task() -> None:
     policy = known(quick=0.001)
 
     assert policy.prefetch_count({"quick"}, 4) > 0
     assert policy.prefetch_count({"quick", "never seen"}, 4) == 0
 
 
-def test_the_surplus_is_a_tenth_of_a_second_of_work() -> None:
+def test_the_prefetch_is_a_tenth_of_a_second_of_work() -> None:
     assert known(quick=0.01).prefetch_count({"quick"}, 4) == pytest.approx(40, abs=1)
 
 
@@ -37,11 +37,11 @@ def test_the_slowest_task_of_the_last_batch_decides() -> None:
     assert known(quick=0.001, slow=0.05).prefetch_count({"quick", "slow"}, 4) == pytest.approx(8, abs=1)
 
 
-def test_long_jobs_give_no_surplus() -> None:
+def test_long_jobs_give_no_prefetch() -> None:
     assert known(long=2.0).prefetch_count({"long"}, 4) == 0
 
 
-def test_there_is_no_surplus_when_some_runs_take_much_longer_than_most() -> None:
+def test_there_is_no_prefetch_when_some_runs_take_much_longer_than_most() -> None:
     policy = known(mixed=0.001)
     for _ in range(5):
         policy.record_duration("mixed", 0.5)
@@ -64,11 +64,11 @@ def test_old_runs_are_forgotten() -> None:
     assert policy.prefetch_count({"once_slow"}, 4) > 100
 
 
-def test_the_surplus_never_grows_beyond_its_limit() -> None:
+def test_the_prefetch_never_grows_beyond_its_limit() -> None:
     assert known(instant=0.000_001).prefetch_count({"instant"}, 64) == MAX_PREFETCH
 
 
-def test_after_a_late_start_the_surplus_grows_again_from_nothing() -> None:
+def test_after_a_late_start_the_prefetch_grows_again_from_nothing() -> None:
     policy = known(instant=0.000_1)
 
     policy.reset()
@@ -76,5 +76,5 @@ def test_after_a_late_start_the_surplus_grows_again_from_nothing() -> None:
     assert [policy.prefetch_count({"instant"}, 4) for _ in range(5)] == [1, 2, 4, 8, 16]
 
 
-def test_slots_that_are_all_taken_by_long_jobs_give_no_surplus() -> None:
+def test_slots_that_are_all_taken_by_long_jobs_give_no_prefetch() -> None:
     assert known(quick=0.001).prefetch_count({"quick"}, 0) == 0

@@ -259,16 +259,16 @@ def test_a_progress_update_that_comes_with_a_job_handed_back_is_kept(rig: Rig) -
 
 
 class Alone:
-    """A Noting without a coordinator, and how often it has rung."""
+    """A progress buffer without a coordinator, and how often it has woken one."""
 
     def __init__(self, context_of: Assignment, clock: ManualClock) -> None:
-        self.rings = 0
-        self.noting = ProgressBuffer(clock, self._ring)
+        self.wakeups = 0
+        self.buffer = ProgressBuffer(clock, self._wake)
         self.context = context_of.context
         self.assignment = context_of
 
-    def _ring(self) -> None:
-        self.rings += 1
+    def _wake(self) -> None:
+        self.wakeups += 1
 
 
 @pytest.fixture
@@ -279,15 +279,15 @@ def alone(rig: Rig) -> Alone:
     return Alone(begun(rig), rig.clock)
 
 
-def test_many_words_ring_once(alone: Alone) -> None:
+def test_many_updates_wake_the_coordinator_once(alone: Alone) -> None:
     for done in range(5):
-        alone.noting.add(alone.context, Progress(done=done))
-        alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="hi"))
+        alone.buffer.add(alone.context, Progress(done=done))
+        alone.buffer.add(alone.context, LogLine(at=1, level="INFO", text="hi"))
 
-    assert alone.rings == 1
+    assert alone.wakeups == 1
 
 
-def test_an_interrupt_in_the_middle_of_a_word_delays_it_at_most(rig: Rig, alone: Alone) -> None:
+def test_an_interrupt_in_the_middle_of_an_update_delays_it_at_most(rig: Rig, alone: Alone) -> None:
     class Interrupting(dict[Any, Any]):
         """A list of messages in which an interrupt comes before the first entry."""
 
@@ -299,41 +299,41 @@ def test_an_interrupt_in_the_middle_of_a_word_delays_it_at_most(rig: Rig, alone:
                 raise JobInterrupted("right here")
             return super().__contains__(key)
 
-    alone.noting._dirty = Interrupting()
+    alone.buffer._dirty = Interrupting()
     with pytest.raises(JobInterrupted):
-        alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="cut short"))
-    before = alone.noting.take_updates([])
-    pending = alone.noting.save_step(alone.context, a_step())  # in its `finally`
-    [note] = alone.noting.take_updates([])
-    alone.noting.confirm([])
+        alone.buffer.add(alone.context, LogLine(at=1, level="INFO", text="cut short"))
+    before = alone.buffer.take_updates([])
+    pending = alone.buffer.save_step(alone.context, a_step())  # in its `finally`
+    [note] = alone.buffer.take_updates([])
+    alone.buffer.confirm([])
 
     assert before == []
     assert ([line.text for line in note.lines], pending.wait(0)) == (["cut short"], True)
 
 
 def test_words_that_an_interrupt_has_left_unlisted_go_with_the_end(alone: Alone) -> None:
-    alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="last words"))
-    alone.noting._dirty.clear()
+    alone.buffer.add(alone.context, LogLine(at=1, level="INFO", text="last words"))
+    alone.buffer._dirty.clear()
 
-    [note] = alone.noting.take_updates([alone.assignment])
+    [note] = alone.buffer.take_updates([alone.assignment])
 
     assert [line.text for line in note.lines] == ["last words"]
 
 
 def test_a_step_that_will_not_be_written_is_answered(alone: Alone) -> None:
-    waiting = alone.noting.save_step(alone.context, a_step("before"))
-    alone.noting.close()
-    late = alone.noting.save_step(alone.context, a_step("after"))
+    waiting = alone.buffer.save_step(alone.context, a_step("before"))
+    alone.buffer.close()
+    late = alone.buffer.save_step(alone.context, a_step("after"))
 
     assert (waiting.wait(0), waiting.refusal) == (True, "the worker has stopped")
     assert (late.wait(0), late.refusal) == (True, "the attempt is over")
 
 
 def test_a_step_that_is_offered_when_its_attempt_ends_is_answered(alone: Alone) -> None:
-    pending = alone.noting.save_step(alone.context, a_step())
-    [note] = alone.noting.take_updates([])
+    pending = alone.buffer.save_step(alone.context, a_step())
+    [note] = alone.buffer.take_updates([])
 
-    alone.noting.forget([alone.assignment])
+    alone.buffer.forget([alone.assignment])
 
     assert [step.name for step in note.steps] == ["a"]
     assert (pending.wait(0), pending.refusal) == (True, "the attempt is over")
@@ -342,25 +342,25 @@ def test_a_step_that_is_offered_when_its_attempt_ends_is_answered(alone: Alone) 
 def test_words_that_were_offered_in_vain_wait_for_the_end_of_a_job_that_is_completed_within(
     alone: Alone,
 ) -> None:
-    alone.noting.add(alone.context, LogLine(at=1, level="INFO", text="nearly done"))
-    [in_vain] = alone.noting.take_updates([])
+    alone.buffer.add(alone.context, LogLine(at=1, level="INFO", text="nearly done"))
+    [in_vain] = alone.buffer.take_updates([])
     alone.context._state().is_completed_in_tx = True
 
-    meanwhile = alone.noting.take_updates([])
-    alone.noting.confirm([])
-    [last] = alone.noting.take_updates([alone.assignment])
+    meanwhile = alone.buffer.take_updates([])
+    alone.buffer.confirm([])
+    [last] = alone.buffer.take_updates([alone.assignment])
 
-    assert (meanwhile, alone.noting.next_at()) == ([], float("inf"))
+    assert (meanwhile, alone.buffer.next_at()) == ([], float("inf"))
     assert last == in_vain
 
 
 def test_without_words_there_is_nothing_to_take(alone: Alone) -> None:
-    assert alone.noting.take_updates([alone.assignment]) == []
-    assert alone.noting.next_at() == float("inf")
+    assert alone.buffer.take_updates([alone.assignment]) == []
+    assert alone.buffer.next_at() == float("inf")
 
 
 def test_without_a_store_to_read_there_are_no_earlier_steps(alone: Alone) -> None:
-    assert alone.noting.steps(alone.context) == {}
+    assert alone.buffer.steps(alone.context) == {}
 
 
 def test_a_wake_up_lets_a_busy_worker_look_for_cancels_soon(rig: Rig, other_store: Store) -> None:
@@ -436,12 +436,12 @@ def test_what_meets_a_lock_is_offered_again_after_pauses_that_grow(rig: Rig) -> 
     held.leases = {one.lease}
     assert one.context.progress_sink is not None
     one.context.progress_sink.save_step(one.context, a_step())
-    noting = coordinator._progress_buffer
+    buffer = coordinator._progress_buffer
 
     pauses = []
     for _ in range(8):
         coordinator.tick()
-        pauses.append(round(noting.next_at() - rig.clock.monotonic(), 3))
+        pauses.append(round(buffer.next_at() - rig.clock.monotonic(), 3))
         rig.clock.advance(seconds=pauses[-1] + 0.001)
 
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]

@@ -89,13 +89,13 @@ def test_a_soft_limit_counts_from_the_start_of_the_attempt(rig: Rig) -> None:
     assert (before, one.context.is_past_soft_timeout) == (False, True)
 
 
-@pytest.mark.parametrize(("seconds", "is_rung"), [(0.1, True), (LONGEST_SLEEP_SECONDS, False)])
-def test_only_a_soft_limit_shorter_than_a_sleep_wakes_the_coordinator(seconds: float, is_rung: bool) -> None:
+@pytest.mark.parametrize(("seconds", "is_woken"), [(0.1, True), (LONGEST_SLEEP_SECONDS, False)])
+def test_only_a_soft_limit_shorter_than_a_sleep_wakes_the_coordinator(seconds: float, is_woken: bool) -> None:
     inbox, one = Inbox(), an_assignment()
 
     inbox.add_soft_limit(one, seconds)
 
-    assert inbox._signal.is_set is is_rung
+    assert inbox._signal.is_set is is_woken
     assert inbox.take_soft_limits() == [(one, seconds)]
     assert inbox.take_soft_limits() == []
 

@@ -35,7 +35,7 @@ def page() -> str:
     return "\n".join([HEAD, *_tree(), *_errors(), SIGNALS, *_signals()]).rstrip() + "\n"
 
 
-def _advice() -> dict[str, str]:
+def _remedies() -> dict[str, str]:
     """Return the remedy by class name, from the tree at the top of the module."""
     found = (_LINE.match(line) for line in (errors.__doc__ or "").splitlines())
     return {line[1]: line[2] or "" for line in found if line}
@@ -43,7 +43,7 @@ def _advice() -> dict[str, str]:
 
 def _classes() -> list[type[Exception]]:
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, Exception)]
-    order = list(_advice())
+    order = list(_remedies())
     missing = [kind.__name__ for kind in kinds if kind.__name__ not in order]
     if missing:
         raise ValueError(f"the tree in forebay/errors.py does not name {', '.join(missing)}")
@@ -59,7 +59,7 @@ def _tree() -> Iterator[str]:
             error = kind.__new__(kind)
             problem = kind_of(error)
             http = "" if problem is INTERNAL else f"{problem.status} {code(problem.code)}"
-            rows.append((f"[{kind.__name__}](#{kind.__name__.lower()})", _advice()[kind.__name__], http,
+            rows.append((f"[{kind.__name__}](#{kind.__name__.lower()})", _remedies()[kind.__name__], http,
                          str(int(status_of(error)))))  # fmt: skip
     yield from table(("error", "remedy", "HTTP", "status"), rows)
 
@@ -82,9 +82,9 @@ def _describe(kind: type[Exception]) -> Iterator[str]:
     bases = ", ".join(code(base.__name__) for base in kind.__bases__)
     yield f"`from {place} import {kind.__name__}`; a kind of {bases}.\n"
     yield f"{prose(kind.__doc__)}\n"
-    advice = _advice()[kind.__name__]
-    if advice and issubclass(kind, ForebayError):
-        yield f"Remedy: {advice}.\n"
+    remedy = _remedies()[kind.__name__]
+    if remedy and issubclass(kind, ForebayError):
+        yield f"Remedy: {remedy}.\n"
     if "__init__" in vars(kind):
         yield f"Made as `{kind.__name__}{_signature(kind)}`.\n"
 

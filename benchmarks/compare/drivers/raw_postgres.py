@@ -30,7 +30,7 @@ select pg_notify('wake', '') from added
 COPY: Final = "copy jobs (queue, payload) from stdin"
 FILL: Final = "insert into jobs (queue, payload) select 'd', '{\"t\": 0.0}' from generate_series(1, %s)"
 # Not a join with a CTE: a generic plan then expects a tenth of the table and reads all of it.
-TURN: Final = """
+SETTLE_AND_CLAIM: Final = """
 with ended as (update jobs set state = 2, finished = now() where id = any(%s))
 update jobs set state = 1, attempts = attempts + 1, started = now()
 where id = any(array(
@@ -73,8 +73,8 @@ def fill(jobs: int) -> None:
     connection().execute("vacuum analyze jobs")
 
 
-def turn(ended: list[int]) -> list[int]:
-    rows = connection().execute(TURN, (ended, BATCH)).fetchall()
+def settle_and_claim(ended: list[int]) -> list[int]:
+    rows = connection().execute(SETTLE_AND_CLAIM, (ended, BATCH)).fetchall()
     arguments = [msgspec.json.decode(payload) for _, payload in rows]
     if len(rows) == 1:
         note(arguments[0]["t"])
@@ -87,7 +87,7 @@ def main() -> None:
     connection().execute("listen wake")
     ended: list[int] = []
     while True:
-        claimed = turn(ended)
+        claimed = settle_and_claim(ended)
         if not claimed and not ended:
             list(connection().notifies(timeout=0.5, stop_after=1))
         ended = claimed

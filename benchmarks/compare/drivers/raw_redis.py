@@ -22,7 +22,7 @@ redis.call('HSET', KEYS[1], id, ARGV[1])
 redis.call('ZADD', KEYS[2], 1, id)
 return id
 """
-TURN: Final = """
+SETTLE_AND_CLAIM: Final = """
 if #ARGV > 1 then
   local ended = {}
   for i = 2, #ARGV do ended[i - 1] = ARGV[i] end
@@ -85,8 +85,8 @@ def probe(argument: dict[str, Any]) -> None:
     client().lpush(WAKEUPS, encoded(argument))
 
 
-def turn(ended: list[bytes]) -> list[bytes]:
-    answer: Any = client().evalsha(script(TURN), 3, JOBS, READY, RUNNING, BATCH, *ended)
+def settle_and_claim(ended: list[bytes]) -> list[bytes]:
+    answer: Any = client().evalsha(script(SETTLE_AND_CLAIM), 3, JOBS, READY, RUNNING, BATCH, *ended)
     ids, payloads = answer
     for payload in payloads:
         msgspec.json.decode(payload)
@@ -98,7 +98,7 @@ def turn(ended: list[bytes]) -> list[bytes]:
 def main() -> None:
     ended: list[bytes] = []
     while True:
-        claimed = turn(ended)
+        claimed = settle_and_claim(ended)
         if not claimed and not ended:
             popped: Any = client().blpop([WAKEUPS], timeout=0.5)
             if popped:

@@ -85,7 +85,7 @@ def probe(argument: dict[str, Any]) -> None:
     wakeup_socket().sendto(b"", str(folder() / "wakeups"))
 
 
-def turn(ended: list[int]) -> list[int]:
+def settle_and_claim(ended: list[int]) -> list[int]:
     connection().execute("begin immediate")
     if ended:
         connection().execute(COMPLETE, (now(), encoded(ended)))
@@ -103,7 +103,7 @@ def main() -> None:
     wakeup_socket().bind(str(folder() / "wakeups"))
     ended: list[int] = []
     while True:
-        claimed = turn(ended)
+        claimed = settle_and_claim(ended)
         if not claimed and not ended:
             wakeup_socket().recv(16)
         ended = claimed

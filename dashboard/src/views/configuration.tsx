@@ -70,7 +70,7 @@ export function ofMost(count: number | null, most: number | null): string {
 const burstOf = (limit: LimitView) => (limit.rate ? (limit.burst ?? 2 * limit.rate) : null);
 
 /** Who waits for a limit, by name as far as they are known. */
-function Throttled({ limit }: { limit: LimitUsageView }) {
+function WaitingWorkers({ limit }: { limit: LimitUsageView }) {
   if (!limit.waiting_workers.length) return <span class="muted">none</span>;
   const names = new Map((workers.value ?? []).map((worker) => [worker.id, `${worker.host} · ${worker.pid}`]));
   return <a href={addressOf(["workers"])} title={limit.waiting_workers.map((id) => names.get(id) ?? id).join(", ")}>{plural(limit.waiting_workers.length, "worker")}</a>;
@@ -94,13 +94,13 @@ function Limits() {
     <Panel title="Limits" actions={may("set_limit") && <Button onClick={() => (editing.value = {})}>New limit</Button>}>
       <Waiting error={found.error} isThere={!!found.data} />
       {found.data && (found.data.limits.length ? (
-        <Table label="Limits" head={["Scope", "State", ">Running", ">Starts", ">Tokens", ">Jobs waiting", "Throttled", ""]}>
+        <Table label="Limits" head={["Scope", "State", ">Running", ">Starts", ">Tokens", ">Jobs waiting", "Waiting workers", ""]}>
           {found.data.limits.map((one) => (
             <tr key={one.scope}>
               <td class="mono">{one.scope}</td><td><Badge state={one.state} /></td>
               <td class="right">{one.concurrency === null || one.scope.startsWith("key:") ? <>{number(one.running)}{one.concurrency !== null && <span class="muted"> ({number(one.concurrency)} each)</span>}</> : ofMost(one.running, one.concurrency)}</td>
               <td class="right">{one.rate ? `${number(one.rate)} in ${length(one.per_seconds)}` : "–"}</td><td class="right">{ofMost(one.tokens, burstOf(one))}</td>
-              <td class="right">{number(one.waiting)}</td><td><Throttled limit={one} /></td>
+              <td class="right">{number(one.waiting)}</td><td><WaitingWorkers limit={one} /></td>
               <td class="tight">{may("set_limit") && <div class="actions"><Button aria-label={`Edit ${one.scope}`} onClick={() => (editing.value = one)}>Edit</Button><Button kind="danger" aria-label={`Remove ${one.scope}`} onClick={() => void remove(one)}>Remove</Button></div>}</td>
             </tr>
           ))}

@@ -80,7 +80,7 @@ function Runs({ worker, running }: { worker: WorkerView; running: JobList | unde
 }
 
 /** The limits that keep workers from jobs that wait, by worker. */
-export function throttlesOf(limits: LimitUsageView[]): Map<string, string[]> {
+export function limitsByWorker(limits: LimitUsageView[]): Map<string, string[]> {
   const found = new Map<string, string[]>();
   for (const limit of limits) for (const id of limit.waiting_workers) found.set(id, [...(found.get(id) ?? []), limit.scope]);
   return found;
@@ -124,7 +124,7 @@ export function Workers() {
   const canSearch = may("search");
   const running = useJobs(["running"], MOST_RUNNING, canSearch);
   const limits = useLoad<LimitList>(async () => (may("limits") ? get("/v1/limits") : { limits: [] }), []);
-  const throttles = throttlesOf(limits.data?.limits ?? []);
+  const limitedBy = limitsByWorker(limits.data?.limits ?? []);
   const send = async (kind: keyof typeof COMMANDS, worker: WorkerView) => {
     if (kind === "stop" && !(await confirm("Stop this worker?", `${nameOf(worker)} lets its ${busyOf(worker)} running jobs end and takes no more.`, "Stop it"))) return;
     const back = { pause: "resume", resume: "pause" } as const;
@@ -160,7 +160,7 @@ export function Workers() {
             {found.map((worker) => (
               <tr key={worker.id}>
                 <td class="any" title={worker.id}>{nameOf(worker)}</td>
-                <td><Badge state={worker.heartbeat_status} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{worker.abandoned > 0 && <span class="wrong"> {number(worker.abandoned)} abandoned</span>}{throttles.has(worker.id) && <span class="muted"> throttled by {throttles.get(worker.id)!.join(", ")}</span>}</td>
+                <td><Badge state={worker.heartbeat_status} /> <Badge state={worker.state} />{worker.stuck > 0 && <span class="wrong"> {number(worker.stuck)} stuck</span>}{worker.abandoned > 0 && <span class="wrong"> {number(worker.abandoned)} abandoned</span>}{limitedBy.has(worker.id) && <span class="muted"> limited by {limitedBy.get(worker.id)!.join(", ")}</span>}</td>
                 <td class="any">{worker.queues.join(", ")}{worker.paused.length > 0 && <span class="muted"> (paused: {worker.paused.join(", ")})</span>}</td>
                 <td><Runs worker={worker} running={running.data} /></td>
                 <td class="right">{number(worker.completed)}</td>

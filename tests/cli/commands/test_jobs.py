@@ -575,12 +575,12 @@ def test_a_job_that_waits_can_be_changed(store: Store, reader: Reader) -> None:
 def test_waiting_gives_what_the_job_returned(store: Store) -> None:
     job = steps.started(store)
     end = steps.ended(job, Completed(encode_result([1, 2])))
-    ending = Thread(target=lambda: store.settle_and_claim(steps.W1, [end]))
-    ending.start()
+    settling = Thread(target=lambda: store.settle_and_claim(steps.W1, [end]))
+    settling.start()
 
     [ended] = answer("jobs", "wait", job.id, "--timeout", "100s")
 
-    ending.join()
+    settling.join()
     assert (ended["state"], ended["result"]) == ("completed", [1, 2])
 
 

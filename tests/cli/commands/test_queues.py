@@ -177,12 +177,12 @@ def test_a_queue_is_paused_resumed_and_drained(store: Store, reader: Reader) -> 
 
 def test_draining_can_be_awaited(store: Store) -> None:
     job = steps.started(store)
-    ending = Thread(target=lambda: store.settle_and_claim(steps.W1, [steps.ended(job, Completed())]))
-    ending.start()
+    settling = Thread(target=lambda: store.settle_and_claim(steps.W1, [steps.ended(job, Completed())]))
+    settling.start()
 
     drained = answer("queues", "drain", "default", "--wait", "--timeout", "100s")
 
-    ending.join()
+    settling.join()
     assert drained["counts"]["live"] == 0
 
 

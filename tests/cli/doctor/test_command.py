@@ -151,7 +151,7 @@ def test_dead_letters_are_worth_a_note(store: Store) -> None:
     assert about(examined(status=0), "dead letters") == [("note", "1 job will not be retried")]
 
 
-def test_jobs_that_were_put_aside_are_a_problem() -> None:
+def test_parked_jobs_are_a_problem() -> None:
     [finding] = check_lanes([LaneCount(queue=QueueName("mail"), lane="task:x", jobs=3)])
 
     assert (finding.level, finding.message) == (

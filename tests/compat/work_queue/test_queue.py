@@ -405,7 +405,7 @@ def test_who_dies_while_it_looks_for_tried_tasks_keeps_others_from_the_rest_only
     queue.enqueue(tasks("urgent", priority=90))
     clock.advance(seconds=60)
 
-    def die(_self: Consumer, _endings: Any) -> Any:
+    def die(_self: Consumer, _outcomes: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

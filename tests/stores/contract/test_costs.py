@@ -30,7 +30,7 @@ from tests.stores.contract.steps import (
 HERE = queue_scope(DEFAULT)
 
 
-def test_a_dear_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
+def test_a_costly_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
     store: Store, clock: ManualClock
 ) -> None:
     store.save_limit(Limit(scope=HERE, rate=1, burst=10))
@@ -50,10 +50,10 @@ def test_a_dear_job_takes_its_cost_and_the_next_waits_until_that_is_earned(
 @pytest.mark.parametrize("scope", [GLOBAL, HERE, task_scope("t"), key_scope("tenant")])
 def test_a_bucket_owes_at_most_its_burst_after_a_start(store: Store, clock: ManualClock, scope: str) -> None:
     store.save_limit(Limit(scope=scope, rate=1, burst=3))
-    dear = put(store, task="t", cost=MAX_COST, limit_keys={"tenant": "a"})
+    costly = put(store, task="t", cost=MAX_COST, limit_keys={"tenant": "a"})
     plain = put(store, task="t", limit_keys={"tenant": "a"})
 
-    assert claimed(store, 5) == [dear]  # and then it owes 3
+    assert claimed(store, 5) == [costly]  # and then it owes 3
     clock.advance(ms=4 * SECOND - 1)
     assert claimed(store, 5) == []
     clock.advance(ms=1)
@@ -99,12 +99,12 @@ def test_a_refund_is_at_most_a_burst(store: Store, clock: ManualClock) -> None:
     assert claimed(store, 5) == [plain]
 
 
-def test_plain_jobs_behind_a_dear_one_start_as_far_as_it_leaves_tokens(store: Store) -> None:
+def test_plain_jobs_behind_a_costly_one_start_as_far_as_it_leaves_tokens(store: Store) -> None:
     store.save_limit(Limit(scope=HERE, rate=1, burst=10))
-    dear = put(store, cost=8)
+    costly = put(store, cost=8)
     plain = put_many(store, 9)
 
-    assert claimed(store, 10) == [dear, *plain[:2]]
+    assert claimed(store, 10) == [costly, *plain[:2]]
     assert claimed(store, 10) == []
 
 
@@ -129,16 +129,16 @@ def test_costs_count_under_a_global_rate_together(store: Store) -> None:
 
 def test_costs_count_for_each_value_of_a_key(store: Store, clock: ManualClock) -> None:
     store.save_limit(Limit(scope=key_scope("tenant"), rate=1, burst=5))
-    dear = put_many(store, 3, cost=5, limit_keys={"tenant": "a"})
+    costly = put_many(store, 3, cost=5, limit_keys={"tenant": "a"})
     cheap = put_many(store, 2, limit_keys={"tenant": "b"})
 
-    assert sorted(claimed(store, 10)) == sorted([dear[0], *cheap])
+    assert sorted(claimed(store, 10)) == sorted([costly[0], *cheap])
     clock.advance(ms=SECOND)
-    assert claimed(store, 10) == [dear[1]]
+    assert claimed(store, 10) == [costly[1]]
     clock.advance(ms=4 * SECOND)
     assert claimed(store, 10) == []
     clock.advance(ms=SECOND)
-    assert claimed(store, 10) == [dear[2]]
+    assert claimed(store, 10) == [costly[2]]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def jobs_of(key: str, jobs: int, **changes: Any) -> list[NewJob]:
     return [new_job(**{"task": "send", "limit_keys": keys} | changes) for _ in range(jobs)]
 
 
-def share_in(job: Job) -> str:
+def fairness_key_in(job: Job) -> str:
     return job.limit_keys.get("fairness", "")
 
 
@@ -42,7 +42,7 @@ def served(store: Store, rounds: int, running: Sequence[Job], most: int = 8) -> 
         running = store.settle_and_claim(
             W1, [ended(job, Completed(b"1")) for job in running], [request], room=most
         ).jobs
-        yield from map(share_in, running)
+        yield from map(fairness_key_in, running)
 
 
 @limits
@@ -100,7 +100,7 @@ def test_a_fairness_key_that_keeps_inserting_does_not_take_the_places_of_another
         store.insert(jobs_of("acme", 1, priority=50))
         ends = [ended(job, Completed(b"1")) for job in running]
         running = store.settle_and_claim(W1, ends, [QueueClaim(DEFAULT, 8)], room=8).jobs
-        order += map(share_in, running)
+        order += map(fairness_key_in, running)
 
     assert 5 <= order.count("small") <= 7, order
 
@@ -122,7 +122,7 @@ def test_every_job_behind_a_limit_runs_however_fairness_keys_are_mixed(store: St
     store.insert([*jobs_of("a", 7), *jobs_of("", 5), *jobs_of("b", 2), *jobs_of("c", 1)])
 
     running = claim(store, 4)
-    order = [*map(share_in, running), *served(store, 14, running, most=4)]
+    order = [*map(fairness_key_in, running), *served(store, 14, running, most=4)]
 
     assert Counter(order) == {"a": 7, "": 5, "b": 2, "c": 1}
     assert claim(store, 4) == []
@@ -138,7 +138,7 @@ def test_jobs_of_fairness_keys_come_back_when_the_limit_is_removed(
 
     store.drop_limit(limit.scope)
 
-    assert Counter(map(share_in, claim(store, 8))) == {"a": 4, "b": 4}
+    assert Counter(map(fairness_key_in, claim(store, 8))) == {"a": 4, "b": 4}
     assert len(claim(store, 20)) == 9
     assert reader.lanes() == []
 
@@ -153,7 +153,7 @@ def test_a_rate_gives_its_tokens_by_the_turns_of_fairness_keys(store: Store, clo
     order: list[str] = []
     for _ in range(10):
         clock.advance(ms=SECOND)
-        order += map(share_in, claim(store, 8))
+        order += map(fairness_key_in, claim(store, 8))
 
     assert (len(order), order.count("small")) == (10, 4)
 

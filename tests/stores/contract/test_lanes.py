@@ -173,7 +173,7 @@ def test_an_attempt_can_end_in_a_lane_without_a_failure(store: Store, reader: Re
     assert [each.attempt for each in take(store, 1, lanes_for_program(["a"], 2))] == [2]
 
 
-def test_ending_in_a_lane_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
+def test_an_end_in_a_lane_is_guarded_like_every_end(store: Store, reader: Reader) -> None:
     job = started(store, task="a")
 
     answer = store.settle_and_claim(W2, [ended(job, Parked("payload:2"))])

@@ -379,9 +379,9 @@ def test_where_no_transaction_is_open_a_lease_is_held_or_over(store: Store) -> N
     settle(store, done, Completed(b"1"))
     later = Lease(held.id, held.attempt + 1)
 
-    standing = store.lease_status(W1, [lease(done), lease(held), later, lease(other), Lease(UNKNOWN, 1)])
+    statuses = store.lease_status(W1, [lease(done), lease(held), later, lease(other), Lease(UNKNOWN, 1)])
 
-    assert standing == [
+    assert statuses == [
         LeaseStatus.OVER,
         LeaseStatus.HELD,
         LeaseStatus.OVER,

@@ -411,12 +411,12 @@ def test_no_history_of_claims_exceeds_its_limits(
     starts: list[int] = []
     held: list[Job] = []
     for _ in range(data.draw(st.integers(1, 12))):
-        ending = held[: data.draw(st.integers(0, 3))]
+        to_end = held[: data.draw(st.integers(0, 3))]
         n = data.draw(st.integers(1, 8))
         answer = store.settle_and_claim(
-            W1, [ended(job, Completed(b"1")) for job in ending], [QueueClaim(queue, n)], room=n
+            W1, [ended(job, Completed(b"1")) for job in to_end], [QueueClaim(queue, n)], room=n
         )
-        held = [*held[len(ending) :], *answer.jobs]
+        held = [*held[len(to_end) :], *answer.jobs]
         starts += [job.started_at or 0 for job in answer.jobs]
         assert len(held) <= (limit.concurrency or 0)
         clock.advance(ms=data.draw(st.integers(0, 700)))

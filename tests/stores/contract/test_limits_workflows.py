@@ -54,12 +54,12 @@ class Play:
     def step(self, ends: int, *, is_interrupted: bool) -> None:
         """End the oldest attempts of one worker, who claims what it can."""
         worker = W1 if len(self.completed) % 2 else W2
-        ending = [job for job in self._held if job.worker == worker][:ends]
+        to_end = [job for job in self._held if job.worker == worker][:ends]
         outcome = Interrupted() if is_interrupted else Completed(b"1")
-        self.completed += [] if is_interrupted else [job.id for job in ending]
-        self._held = [job for job in self._held if job not in ending]
+        self.completed += [] if is_interrupted else [job.id for job in to_end]
+        self._held = [job for job in self._held if job not in to_end]
         answer = self._store.settle_and_claim(
-            worker, [ended(job, outcome) for job in ending], [QueueClaim(self._queue, 8)], room=8
+            worker, [ended(job, outcome) for job in to_end], [QueueClaim(self._queue, 8)], room=8
         )
         self._held += answer.jobs
         self._check(answer.jobs)

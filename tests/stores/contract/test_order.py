@@ -275,11 +275,11 @@ def any_job(dice: Random) -> dict[str, Any]:
     }
 
 
-def places(reader: Reader, ids: list[JobId]) -> list[tuple[bool, int]]:
+def ranks(reader: Reader, ids: list[JobId]) -> list[tuple[bool, int]]:
     return [(job.age_capped, job.rank) for job in reader.jobs(ids) if job]
 
 
-def wanted_places(reader: Reader, ids: list[JobId], now: int) -> list[tuple[bool, int]]:
+def expected_ranks(reader: Reader, ids: list[JobId], now: int) -> list[tuple[bool, int]]:
     queue = queue_of(reader)
     found = [place_of(queue, job, now) for job in reader.jobs(ids) if job]
     return [(place.age_capped, place.rank) for place in found]
@@ -288,10 +288,10 @@ def wanted_places(reader: Reader, ids: list[JobId], now: int) -> list[tuple[bool
 def wanted_order(reader: Reader, ids: list[JobId], now: int) -> list[JobId]:
     scoring = queue_of(reader).settings.scoring
 
-    def turn(job: Job) -> tuple[int, int]:
+    def claim_order(job: Job) -> tuple[int, int]:
         return (-effective_priority(scoring, QueueRank(job.age_capped, job.rank, None), now), job.seq)
 
-    return [job.id for job in sorted((job for job in reader.jobs(ids) if job), key=turn)]
+    return [job.id for job in sorted((job for job in reader.jobs(ids) if job), key=claim_order)]
 
 
 @pytest.mark.shows("R-PRI-12", "R-PRI-13", "R-PRI-15", "R-PRI-16", "R-PRI-24")
@@ -306,14 +306,14 @@ def test_an_engine_ranks_and_claims_any_jobs_as_the_domain_does(
 
     # Inserted as pending, with the place of that moment.
     fresh = [job.id for job in reader.jobs(ids) if job and job.state is JobState.PENDING]
-    assert places(reader, fresh) == wanted_places(reader, fresh, T0)
+    assert ranks(reader, fresh) == expected_ranks(reader, fresh, T0)
 
     # Rescored, or promoted later.
     clock.advance(ms=dice.choice([1, 5_000, 2_000 * HOUR]))
     store.promote()
     rescore_all(store)
     pending = [job.id for job in reader.jobs(ids) if job and job.state is JobState.PENDING]
-    assert places(reader, pending) == wanted_places(reader, pending, clock.now_ms())
+    assert ranks(reader, pending) == expected_ranks(reader, pending, clock.now_ms())
 
     # Claimed in the order of their leads, and given back with failures.
     order = wanted_order(reader, pending, clock.now_ms())
@@ -321,13 +321,13 @@ def test_an_engine_ranks_and_claims_any_jobs_as_the_domain_does(
     assert [job.id for job in jobs] == order
     clock.advance(ms=dice.choice([0, 777, HOUR]))
     store.settle_and_claim(W1, [ended(job, Interrupted(), failures=dice.randint(0, 120)) for job in jobs])
-    assert places(reader, pending) == wanted_places(reader, pending, clock.now_ms())
+    assert ranks(reader, pending) == expected_ranks(reader, pending, clock.now_ms())
 
     # Rewritten by a change of settings.
     store.save_queue(DEFAULT, any_settings(dice))
     clock.advance(ms=dice.choice([1, 5_000, 300 * HOUR]))
     rescore_all(store, limit=7)
-    assert places(reader, pending) == wanted_places(reader, pending, clock.now_ms())
+    assert ranks(reader, pending) == expected_ranks(reader, pending, clock.now_ms())
 
 
 @pytest.mark.parametrize("priority", [-100, 100])

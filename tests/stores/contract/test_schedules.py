@@ -164,16 +164,16 @@ def test_a_run_becomes_a_job_when_it_is_due_and_not_before(
     clock.advance(ms=1)
     [fired] = fire_due(store)
 
-    [firing] = fired.runs
-    assert firing.job_id is not None
-    job = look(reader, firing.job_id)
+    [schedule_run] = fired.runs
+    assert schedule_run.job_id is not None
+    job = look(reader, schedule_run.job_id)
     assert (job.queue, job.state, job.run_at) == (MAIL, JobState.PENDING, T0 + MINUTE)
     expected = {"team": "ops", "schedule_id": "tidy", "scheduled_for": "2027-01-15T08:01:00Z"}
     assert job.metadata == expected
     assert job.idempotency_key == "schedule tidy 2027-01-15T08:01:00Z"
     at = T0 + MINUTE
-    assert reader.schedule_runs("tidy") == [firing]
-    assert firing == ScheduleRun(
+    assert reader.schedule_runs("tidy") == [schedule_run]
+    assert schedule_run == ScheduleRun(
         planned_at=at, status=ScheduleRunStatus.ENQUEUED, recorded_at=at, job_id=job.id
     )
     now = kept(reader)

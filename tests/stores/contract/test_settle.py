@@ -101,7 +101,7 @@ def test_a_job_that_ends_leaves_the_live_ones_in_the_same_step(
 
 
 @pytest.mark.shows("R-JOB-28", "R-JOB-29", "R-JOB-15")
-def test_ending_leaves_the_rest_of_the_job_as_it_was(
+def test_a_settlement_leaves_the_rest_of_the_job_as_it_was(
     store: Store, reader: Reader, clock: ManualClock
 ) -> None:
     job = started(store, payload=b"abc", metadata={"a": 1}, tags=("x",), correlation_id="c", unique_key="k")
@@ -168,7 +168,7 @@ def test_failures_and_crashes_are_counted_apart(
 
 @pytest.mark.shows("R-RETRY-40", "R-JOB-24", "R-DONE-14", "R-DONE-15", "R-LEASE-10")
 @pytest.mark.parametrize(
-    ("outcome", "ending", "error"),
+    ("outcome", "kind", "error"),
     [
         (Failed(BOOM, 1), OutcomeKind.FAILED, BOOM),
         (Discarded(BOOM), OutcomeKind.DISCARDED, BOOM),
@@ -180,7 +180,7 @@ def test_a_bad_attempt_has_a_row_and_its_error_on_the_job(
     reader: Reader,
     clock: ManualClock,
     outcome: Outcome,
-    ending: OutcomeKind,
+    kind: OutcomeKind,
     error: AttemptError,
 ) -> None:
     job = started(store)
@@ -192,7 +192,7 @@ def test_a_bad_attempt_has_a_row_and_its_error_on_the_job(
         Attempt(
             job_id=job.id,
             attempt=1,
-            outcome=ending,
+            outcome=kind,
             worker=W1,
             started_at=T0,
             ended_at=T0 + 33,

@@ -157,7 +157,7 @@ def test_a_job_of_a_fairness_key_waits_for_the_turn_of_its_fairness_key_in_its_n
     assert other in taken[:2]
 
 
-def test_a_job_that_was_put_aside_in_its_old_queue_runs_in_its_new_one(store: Store, reader: Reader) -> None:
+def test_a_job_that_was_parked_in_its_old_queue_runs_in_its_new_one(store: Store, reader: Reader) -> None:
     store.save_limit(Limit(scope=f"queue:{DEFAULT}", concurrency=1))
     held, waiting = started(store), put(store)
     assert claimed(store, 1) == []
