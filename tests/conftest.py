@@ -37,7 +37,8 @@ EXTENDED: Final = frozenset(
         ),
     )
 )
-# Tests of these folders and files start programs and wait for them, for leases and for restarts.
+# Tests of these folders and files start programs and wait for them, for leases and for restarts. Those of
+# tests/service stay in their order: they share a server, which other tests would empty in between.
 WAITING: Final = frozenset(
     TESTS / name
     for name in (
@@ -48,8 +49,7 @@ WAITING: Final = frozenset(
             "cli/test_program.py",
         ),
         *("docs", "end_to_end", "house", "importers", "integrations", "security/test_open_endpoints.py"),
-        *("security/test_quotas.py", "service/test_consumer_metrics.py", "service/test_dead_letters.py"),
-        *("stores/test_redis_fire.py", "worker"),
+        *("security/test_quotas.py", "stores/test_redis_fire.py", "worker"),
     )
 )
 # Engines that tests/urls.py knows beside SQLite and memory; parts of the ids of parametrized tests.

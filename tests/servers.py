@@ -33,6 +33,7 @@ _FAST: Final = {
     "full_page_writes": "off",
     "max_connections": "200",
     "shared_buffers": "64MB",
+    "max_wal_size": "128MB",  # files may be in memory
 }
 
 
