@@ -14,6 +14,7 @@ import msgspec
 from forebay.domain.job import Job, NewJob
 from forebay.domain.job_validation import check_metadata
 from forebay.errors import InvalidJob
+from forebay.prepared_types import prepare_type
 
 J = TypeVar("J", Job, NewJob)
 
@@ -59,7 +60,7 @@ def _value(name: str, hint: Any, value: Any) -> Any:
         check_metadata(value)
         return value
     try:
-        return msgspec.convert(value, hint)
+        return msgspec.convert(value, prepare_type(hint))
     except msgspec.ValidationError as exc:
         raise InvalidJob(f"{name}: {exc}", field=name) from exc
 

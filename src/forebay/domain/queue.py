@@ -191,6 +191,10 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigError(f"queue settings: {exc}") from exc
 
 
+# Described before threads share it, as in `forebay.prepared_types`, which the domain does not import.
+msgspec.json.Decoder(QueueSettings)
+
+
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """Stored queue. `is_rescoring` means that a change of scoring has not reached all its jobs yet."""
 

@@ -13,6 +13,7 @@ from forebay.domain.job import QueueName
 from forebay.domain.job_query import MAX_PAGE
 from forebay.domain.queue import QueueState
 from forebay.payload.blob_stores import ORPHAN_AGE_MS
+from forebay.prepared_types import prepare_type
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
@@ -38,7 +39,7 @@ class MoveMarker(msgspec.Struct, frozen=True, kw_only=True):
 def load_marker(reader: Reader) -> tuple[MoveMarker, int] | None:
     """Return the marker of a move away from this store, and its revision."""
     for document in reader.documents(KIND, [_NAME]):
-        return msgspec.json.decode(document.body, type=MoveMarker), document.revision
+        return msgspec.json.decode(document.body, type=prepare_type(MoveMarker)), document.revision
     return None
 
 
@@ -107,7 +108,7 @@ def keeps_blobs(reader: Reader) -> bool:
 
 
 def _decode_incoming(document: Document) -> IncomingMove:
-    return msgspec.json.decode(document.body, type=IncomingMove)
+    return msgspec.json.decode(document.body, type=prepare_type(IncomingMove))
 
 
 def _incoming_document(token: str, incoming: IncomingMove, revision: int = 0) -> Document:

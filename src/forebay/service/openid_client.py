@@ -25,6 +25,7 @@ from joserfc.jwk import KeySet, import_key
 from forebay.clock import Clock
 from forebay.domain.openid_roles import Claims, OpenIdSettings, has_groups
 from forebay.errors import ConfigError
+from forebay.prepared_types import prepare_type
 from forebay.service.login_provider import CALLBACK, LoginFailed
 from forebay.service.loopback import is_loopback
 
@@ -208,7 +209,7 @@ def _fetch(url: str, kind: type[Any], form: dict[str, str] | None, headers: dict
         data = None if form is None else urlencode(form).encode()
         request = Request(url, data=data, headers={"Accept": "application/json", **headers})  # noqa: S310 - checked
         with _opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-            return msgspec.json.decode(answer.read(MAX_BYTES), type=kind)
+            return msgspec.json.decode(answer.read(MAX_BYTES), type=prepare_type(kind))
     except HTTPError as exc:
         with exc:
             raise LoginFailed(f"{url} answered {exc.code}: {exc.read(500)!r}") from exc

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, get_type_hints
 import msgspec
 
 from forebay.errors import ForebayError, InvalidJob, StoreRefused
+from forebay.prepared_types import prepare_type
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
@@ -65,11 +66,11 @@ class StoreMethod:
             for name in names
         ]
         shape = msgspec.defstruct(f"{self.name}_call", fields, kw_only=True)
-        return msgspec.msgpack.Decoder(shape, dec_hook=_decode_custom)
+        return msgspec.msgpack.Decoder(prepare_type(shape), dec_hook=_decode_custom)
 
     @cached_property
     def _response_decoder(self) -> msgspec.msgpack.Decoder[Any]:
-        return msgspec.msgpack.Decoder(self._types["return"], dec_hook=_decode_custom)
+        return msgspec.msgpack.Decoder(prepare_type(self._types["return"]), dec_hook=_decode_custom)
 
     def encode_call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bytes:
         """Encode the arguments of a call."""
@@ -135,7 +136,7 @@ def _decode_custom(kind: type, value: Any) -> Any:
         return value
     if kind is not ForebayError:
         raise NotImplementedError(f"{kind} does not travel")
-    return _build_error(msgspec.convert(value, WireError))
+    return _build_error(msgspec.convert(value, prepare_type(WireError)))
 
 
 def _build_error(encoded: WireError) -> ForebayError:

@@ -14,6 +14,7 @@ from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
 from forebay.domain.document import CHANNEL, Document
 from forebay.domain.job_history import Changes, Event, EventKind
 from forebay.errors import StoreUnavailable
+from forebay.prepared_types import prepare_type
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 
@@ -60,7 +61,7 @@ class RecordCollection(Generic[T]):
     def __init__(self, kind: str, record_type: Any, *, rewrites: bool = False) -> None:
         self.kind = kind
         self._rewrites = rewrites
-        self._decode: Callable[[str], T] = msgspec.json.Decoder(record_type).decode
+        self._decode: Callable[[str], T] = msgspec.json.Decoder(prepare_type(record_type)).decode
 
     def all(self, reader: Reader) -> dict[str, StoredRecord[T]]:
         """Return all records by name. A document that cannot be decoded is logged and left out; a later

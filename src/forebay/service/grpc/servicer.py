@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from msgspec.structs import replace
 
 from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
+from forebay.prepared_types import prepare_type
 from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.client_rates_and_quotas import Connection, RateAllowance
@@ -239,7 +240,7 @@ def decode_request(request_type: type[RequestModel], body: bytes) -> RequestMode
     message = getattr(forebay_pb2, message_name(request_type))()
     try:
         message.ParseFromString(body)
-        return msgspec.convert(mapping_of(request_type).read(message), request_type)
+        return msgspec.convert(mapping_of(request_type).read(message), prepare_type(request_type))
     except (DecodeError, msgspec.ValidationError) as exc:
         raise InvalidRequest(str(exc)) from exc
 

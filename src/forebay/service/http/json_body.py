@@ -16,6 +16,7 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Receive
 
+from forebay.prepared_types import prepare_type
 from forebay.service.http.client_disconnect import ClientDisconnected
 from forebay.service.http.request_context import service_of
 from forebay.service.runtime.codec_threads import BODY_SIZE, LARGE
@@ -47,7 +48,7 @@ def decode_body(handler: BaseRouteHandler, body: bytes) -> Any:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as exc:
         with suppress(*_UNREADABLE):
-            return msgspec.convert(_integral_floats_to_int(msgspec.json.decode(body)), kind)
+            return msgspec.convert(_integral_floats_to_int(msgspec.json.decode(body)), prepare_type(kind))
         raise InvalidRequest(str(exc)) from exc
     except _UNREADABLE as exc:
         raise InvalidRequest(str(exc)) from exc
@@ -87,4 +88,4 @@ def _integral_floats_to_int(value: Any) -> Any:
 
 @lru_cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+    return msgspec.json.Decoder(prepare_type(kind))

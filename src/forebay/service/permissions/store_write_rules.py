@@ -29,6 +29,7 @@ from forebay.errors import ConfigError, GradualReviveNotFound, InvalidJob, Paylo
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE
 from forebay.operations.gradual_revive import find_gradual_revive
 from forebay.payload.codec import check_queue
+from forebay.prepared_types import prepare_type
 from forebay.service.permissions.jobs import check_references
 from forebay.service.permissions.store_access import ResultFilter, StoreAccess, StoreCallRule
 from forebay.service.permissions.store_call_bounds import drop_stale_rows, sanitize_worker
@@ -326,7 +327,7 @@ async def _set_starter(access: StoreAccess, document: Document) -> Document:
     """Set the starter of a gradual revive: the caller if it is new, else the stored one. Its jobs are revived
     in the starter's name."""
     try:
-        revive = msgspec.json.decode(document.body, type=GradualRevive)
+        revive = msgspec.json.decode(document.body, type=prepare_type(GradualRevive))
     except (msgspec.MsgspecError, ConfigError) as exc:
         raise InvalidJob(f"this is no gradual revive: {exc}", field="document") from exc
     starter = access.actor

@@ -25,6 +25,7 @@ from forebay.errors import (
     StoreUnusable,
     Unauthenticated,
 )
+from forebay.prepared_types import prepare_type
 from forebay.stores.rpc import MEDIA_TYPE, PATH, decode_error
 
 ANSWER_SECONDS: Final = 30.0
@@ -200,7 +201,7 @@ class ServiceClient:
             self._is_forebay = True
             return decode_error(content)
         try:
-            problem = msgspec.json.decode(content, type=_ProblemBody)
+            problem = msgspec.json.decode(content, type=prepare_type(_ProblemBody))
         except (msgspec.MsgspecError, UnicodeError):
             problem = _ProblemBody()
         detail = problem.detail or f"status {status}"

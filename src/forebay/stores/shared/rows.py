@@ -35,6 +35,7 @@ from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.domain.worker_command import Command, CommandKind
+from forebay.prepared_types import prepare_type
 from forebay.stores.shared.limit_counters import StoredLimit
 
 Row = tuple[Any, ...]
@@ -129,7 +130,7 @@ def settings_from_text(text: str) -> QueueSettings:
     """Return the settings of a queue; settings that only a newer program knows are left out."""
     stored = msgspec.json.decode(text, type=dict[str, Any])
     known = {name: stored[name] for name in QueueSettings.__struct_fields__ if name in stored}
-    return msgspec.convert(known, QueueSettings)
+    return msgspec.convert(known, prepare_type(QueueSettings))
 
 
 def errors_from_text(text: str | None) -> tuple[PastError, ...]:

@@ -23,6 +23,7 @@ from forebay.domain.schedule import (
 )
 from forebay.domain.schedule_runs import POSTPONE_MS, PlannedRun, ScheduleAdvance
 from forebay.errors import ForebayError
+from forebay.prepared_types import prepare_type
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ _JOB_TYPES: Final[dict[str, Any]] = {
 
 def _fields(raw: dict[str, Any], kind: type[msgspec.Struct], types: dict[str, Any]) -> dict[str, Any]:
     return {
-        name: msgspec.convert(value, types[name]) if name in types else value
+        name: msgspec.convert(value, prepare_type(types[name])) if name in types else value
         for name, value in raw.items()
         if name in kind.__struct_fields__
     }

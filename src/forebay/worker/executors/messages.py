@@ -27,6 +27,7 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.errors import PayloadError
+from forebay.prepared_types import prepare_type
 from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule
 
 MAX_FRAME: Final = 64 * 2**20
@@ -200,7 +201,7 @@ def outcome_of(message: AttemptEnded) -> Outcome:
     try:
         if message.kind == Completed.__name__:
             return _parse_completed(message.outcome)
-        outcome: Outcome = msgspec.convert(message.outcome, _KINDS[message.kind])
+        outcome: Outcome = msgspec.convert(message.outcome, prepare_type(_KINDS[message.kind]))
         return outcome
     except (KeyError, TypeError, AttributeError, ValueError) as exc:  # InvalidJob is a ValueError
         raise ProtocolError(f"an invalid outcome: {exc!s:.120}") from exc
