@@ -19,7 +19,7 @@ from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification import DELIVERY
 from forebay.operations.alerts.notification_jobs import make_delivery_job
 from forebay.operations.alerts.records import ALERTS, CHANNELS
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.app.receivers import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded

@@ -12,7 +12,7 @@ from forebay.clock import SystemClock
 from forebay.domain.alert import ALERT_METRICS, Severity
 from forebay.domain.alert_channel import MailChannel, WebhookChannel
 from forebay.domain.api_key import Grant
-from forebay.domain.document import Document
+from forebay.domain.stored_document import Document
 from forebay.errors import Forbidden
 from forebay.operations.alerts.evaluation import evaluate
 from forebay.operations.alerts.records import CHANNELS

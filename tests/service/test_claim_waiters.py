@@ -15,9 +15,9 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.runtime import claim_waiters as waiting
 from forebay.service.runtime.claim_waiters import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
 from forebay.service.service import Service
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from tests.service.live_server import Held

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from forebay.domain.progress import JobProgress
     from forebay.domain.queue_counts import Counts
     from forebay.domain.settlement import Settlement
+    from forebay.stores.contract.claims_and_results import ActionResult, InsertResult, OnConflict
     from forebay.stores.contract.engine import Engine
     from forebay.stores.contract.reader import Reader
     from forebay.stores.contract.store import Store
-    from forebay.stores.contract.values import ActionResult, InsertResult, OnConflict
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from forebay.payload.codec import encode_call
 from forebay.payload.coercion import Coercion
 
 if TYPE_CHECKING:
-    from forebay.stores.contract.values import OnConflict
+    from forebay.stores.contract.claims_and_results import OnConflict
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -28,13 +28,13 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.clock import Clock
-from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.store_move import JobExport, MoveComparison, MoveResult
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import HeartbeatStatus, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.operations.alerts.records import ALERTS, BOARDS, CHANNELS, RULES

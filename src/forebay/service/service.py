@@ -18,16 +18,16 @@ from forebay.service.request_log import Refusals
 from forebay.service.resources.alerts import AlertResource
 from forebay.service.resources.api_keys import KeyResource
 from forebay.service.resources.audit import AuditResource
+from forebay.service.resources.concurrency_and_rate_limits import LimitResource
 from forebay.service.resources.dead_letters import DeadLetterResource
 from forebay.service.resources.debug import DebugResource
 from forebay.service.resources.gradual_revives import GradualReviveResource
 from forebay.service.resources.job_admin import JobAdminResource
 from forebay.service.resources.job_claims import ClaimResource
 from forebay.service.resources.job_reads import JobReads
-from forebay.service.resources.jobs import JobResource
-from forebay.service.resources.limits import LimitResource
 from forebay.service.resources.logins import Logins, LoginSettings
 from forebay.service.resources.metrics import MetricResource
+from forebay.service.resources.producer_jobs import JobResource
 from forebay.service.resources.queues import QueueResource
 from forebay.service.resources.schedules import ScheduleResource
 from forebay.service.resources.workers import WorkerResource

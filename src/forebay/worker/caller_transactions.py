@@ -7,8 +7,8 @@ from typing import Final
 
 from forebay.domain.job import WorkerId
 from forebay.domain.outcome import AttemptError, Completed, Failed, Outcome
+from forebay.stores.contract.claims_and_results import LeaseStatus
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseStatus
 from forebay.worker.assignment import Assignment
 
 EndedAttempts = list[tuple[Assignment, Outcome]]

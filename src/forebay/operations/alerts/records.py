@@ -11,8 +11,8 @@ import msgspec
 from forebay.domain.alert import Alert, AlertRule, AlertTransition, RuleState
 from forebay.domain.alert_channel import Channel
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
-from forebay.domain.document import CHANNEL, Document
 from forebay.domain.job_history import Changes, Event, EventKind
+from forebay.domain.stored_document import CHANNEL, Document
 from forebay.errors import StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

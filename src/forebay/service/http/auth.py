@@ -19,9 +19,14 @@ from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.browser_sessions import ShownSession
 from forebay.service.caller import Caller
 from forebay.service.client_rates_and_quotas import Connection, RateAllowance
-from forebay.service.http.byte_counts import HeldBody, count_received_bytes, count_sent_bytes, may_be_large
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.http.cross_site_check import BACKGROUND_HEADER, check_local, check_page, is_same_origin
+from forebay.service.http.quota_byte_counts import (
+    HeldBody,
+    count_received_bytes,
+    count_sent_bytes,
+    may_be_large,
+)
 from forebay.service.problem_details import problem_of
 from forebay.service.request_log import key_name_in
 

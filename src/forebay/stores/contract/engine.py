@@ -14,9 +14,9 @@ import msgspec
 
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, OnConflict
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from forebay.payload.codec import VERSION
 from forebay.worker.assignment import ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
-from forebay.worker.executors.program_origin import (
+from forebay.worker.executors.task_module_origin import (
     check_loadable,
     check_not_isolated,
     origin_of_this_program,

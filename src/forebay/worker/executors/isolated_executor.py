@@ -29,7 +29,7 @@ from forebay.worker.executors.process_attempt import (
     ProcessSlot,
     process_died_error,
 )
-from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule, find_task_module
+from forebay.worker.executors.task_module_origin import ProgramOrigin, TaskModule, find_task_module
 from forebay.worker.task_invoker import Invoker, attempt_error
 
 START_SECONDS: Final = 60.0
