@@ -37,7 +37,7 @@ async def call_store(permit: AuthorizedRequest, operation: str, body: bytes) -> 
     method = store_methods()[operation]
     call_args = method.decode_arguments(body)
     if operation == WAKEUP_OPERATION:
-        return encode(await permit.service.claim_waiters.wait_for_wakeup(call_args.version))
+        return encode(await permit.service.wakeup_polls.wait(call_args.version))
     is_bounded = any(claim.max_payload is not None for claim in getattr(call_args, "claims", ()))
     check_bounds(operation, call_args)
     narrow = await STORE_CALL_RULES[operation](StoreAccess(permit.service, permit.caller), call_args)
