@@ -24,7 +24,7 @@ from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, StoreUnavailable
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
-from forebay.operations.alerts.records import ALERT, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock

@@ -27,7 +27,7 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, PayloadError
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload.codec import decode_result, encode_call, encode_result, frame, parse_frame
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.engine_wrapper import wrap_engine
 from forebay.service.api_keys import ApiKeyAdmin as ApiKeys
 from forebay.service.server_security import ServerSecurity

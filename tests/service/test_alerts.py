@@ -15,7 +15,7 @@ from forebay.domain.api_key import Grant
 from forebay.domain.stored_document import Document
 from forebay.errors import Forbidden
 from forebay.operations.alerts.evaluation import evaluate
-from forebay.operations.alerts.records import CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import CHANNELS
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine

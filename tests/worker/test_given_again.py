@@ -12,7 +12,7 @@ from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from tests.worker.rig import Rig
 
 

@@ -9,7 +9,7 @@ import pytest
 from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Interrupted
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.task_invoker import JobInterrupted, JobTimeout
 from tests.app.watched_store import Watched

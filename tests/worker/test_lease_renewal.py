@@ -16,7 +16,7 @@ from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Slots
 from tests.app.watched_engine import WatchedEngine

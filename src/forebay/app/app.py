@@ -13,7 +13,8 @@ from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, make_execution_policy
 from forebay.app.hooks import Hook, Hooks, Listener, register
 from forebay.app.job_handle import JobHandle
-from forebay.app.job_options import CallOptions, TaskOptions, check_names, make_template, merge_options
+from forebay.app.job_options import CallOptions, TaskOptions, check_names, merge_options
+from forebay.app.job_template import make_template
 from forebay.app.named_job_builder import JobBuilder
 from forebay.app.queue_admin import QueueAdmin
 from forebay.app.registry import Registry
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from forebay.domain.job_views import JobSummary
     from forebay.domain.queue_counts import Counts
     from forebay.payload.blob_stores import Blobs
-    from forebay.payload.encryption import EncryptionKeys
+    from forebay.payload.encryption_keys import EncryptionKeys
     from forebay.stores.contract.claims_and_results import OnConflict
     from forebay.stores.contract.engine import Engine
     from forebay.worker.worker import Worker

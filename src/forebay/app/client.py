@@ -16,7 +16,7 @@ from forebay.app.job_read_batcher import ReadBatcher
 from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
 from forebay.deferred_interrupts import hold_lock, uninterrupted
-from forebay.domain.actor import check_actor
+from forebay.domain.actor_name import check_actor
 from forebay.domain.dependency_graph import sort_topologically
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_update import JobUpdate

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forebay.app.job_options import CallOptions, JobTemplate, make_template, merge_options
+from forebay.app.job_options import CallOptions, merge_options
+from forebay.app.job_template import JobTemplate, make_template
 from forebay.app.registry import Registry
 from forebay.app.task import ConfiguredTask
 from forebay.domain.job import NewJob

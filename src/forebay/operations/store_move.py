@@ -37,7 +37,7 @@ from forebay.domain.store_move import JobExport, MoveComparison, MoveResult
 from forebay.domain.stored_document import Document
 from forebay.domain.worker import HeartbeatStatus, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
-from forebay.operations.alerts.records import ALERTS, BOARDS, CHANNELS, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, BOARDS, CHANNELS, RULES
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVES
 from forebay.operations.lease_sweep import sweep
 from forebay.operations.store_move_comparison import ComparisonBuilder, check_agreement

@@ -20,7 +20,7 @@ from forebay.domain.stored_document import CHANNEL, Document
 from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
 from forebay.payload.blob_stores import BlobName, Blobs, blob_name
 from forebay.payload.codec import check_new_payload, check_queue, frame, parse_frame, unreadable_marker
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.id_generator import new_id

@@ -24,8 +24,8 @@ from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
 from forebay.payload.blob_garbage_collection import BlobCollector
 from forebay.payload.blob_stores import Blobs, FolderBlobs
-from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.encryption_and_offload import MAX_INLINE, PayloadPipeline, blob_of
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
 from forebay.stores.contract.claims_and_results import (
     BATCH,

@@ -28,7 +28,7 @@ from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClai
 from forebay.stores.contract.store import Store
 from forebay.stores.id_generator import new_worker_id
 from forebay.testing.fault_injection import Killed
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds

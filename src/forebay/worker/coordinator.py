@@ -24,7 +24,7 @@ from forebay.stores.contract.claims_and_results import LeaseRefusal, QueueClaim,
 from forebay.stores.contract.store import Store
 from forebay.telemetry.log_fields import job_fields
 from forebay.telemetry.observers import SettledAttempt
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
 from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.coordinator_watchdog import Watchdog

@@ -10,7 +10,7 @@ from typing import Final
 
 from forebay.domain.outcome import Outcome
 from forebay.stores.contract.claims_and_results import PendingCancel
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 
 LONGEST_SLEEP_SECONDS: Final = 5.0  # the coordinator never sleeps longer
 

@@ -14,7 +14,7 @@ from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted
 from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.telemetry.log_fields import job_fields
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executors
 from forebay.worker.process_recycler import MAX_ABANDONED

@@ -14,7 +14,7 @@ from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.telemetry.store_call_durations import log_durations
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.command_execution import Control
 from forebay.worker.lease_renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.slots import Slots

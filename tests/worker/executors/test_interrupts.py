@@ -40,7 +40,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.executors.thread_executor import ThreadExecutor

@@ -12,7 +12,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.executors.isolated_executor import IsolatedExecutor
 from forebay.worker.executors.task_module_origin import origin_of_this_program
 from forebay.worker.task_invoker import Invoker, JobInterrupted, WorkerStopping

@@ -32,7 +32,7 @@ from forebay.domain.durations_and_instants import as_datetime
 from forebay.domain.job import Job
 from forebay.operations.alerts.channel_secrets import resolve_secret
 from forebay.operations.alerts.outbound_connections import DeliveryFailed, connect
-from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, CHANNELS
 from forebay.stores.contract.reader import Reader
 from forebay.telemetry.host_name import host_name
 

@@ -19,7 +19,7 @@ from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.stored_document import CHANNEL, Document
-from forebay.operations.alerts.records import ALERT, BOARD, RULE
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERT, BOARD, RULE
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVE
 from forebay.payload.alert_channel_encryption import mask_channel
 from forebay.payload.codec import mask_call

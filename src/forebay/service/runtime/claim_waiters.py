@@ -119,7 +119,7 @@ class ClaimGroup:
 
 
 class ClaimWaiters:
-    """Claims for all clients of this process under one worker id. Wake-ups of the store go to `on_wakeup` too.
+    """Claims for all clients of this process under one worker id. `on_wakeup` gets the store's wake-ups too.
 
     The worker id sends no heartbeats: leases belong to the clients, and must not end with this process.
     """

@@ -25,7 +25,7 @@ from forebay.deferred_interrupts import set_interruptible
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.app_loader import AppLoader
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
 from forebay.worker.executors.child_progress import ChildProgressSink

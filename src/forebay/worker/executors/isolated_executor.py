@@ -12,7 +12,7 @@ from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
 from forebay.telemetry.log_fields import job_fields
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
 from forebay.worker.executors.messages import (

@@ -1,4 +1,4 @@
-"""Assignment: one claimed job on its way through an executor, and who owns its start and its outcome."""
+"""Assigned job: one claimed job on its way through an executor, and who owns its start and its outcome."""
 
 from __future__ import annotations
 

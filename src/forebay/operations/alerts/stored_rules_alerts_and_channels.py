@@ -1,4 +1,4 @@
-"""Rules, alerts and channels as documents of a store, each guarded by its revision."""
+"""Stored rules, alerts and channels: documents of a store, each guarded by its revision."""
 
 from __future__ import annotations
 

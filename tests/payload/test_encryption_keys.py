@@ -13,7 +13,7 @@ from forebay.domain.job_validation import MAX_ENCRYPTION_OVERHEAD, MAX_QUEUE_NAM
 from forebay.domain.ulid import encode_ulid
 from forebay.errors import ConfigError, CorruptPayload, NewerPayload, UnknownEncryptionKey
 from forebay.payload.codec import decode_call, encode_call, frame, parse_frame, unreadable_marker
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 PAYLOAD = encode_call((7,), {"to": "ann"})

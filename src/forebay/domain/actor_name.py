@@ -1,4 +1,4 @@
-"""Actor: the name under which an operator's actions are in the audit log."""
+"""Name of an actor: the one under which an operator's actions are in the audit log."""
 
 from __future__ import annotations
 
