@@ -217,7 +217,7 @@ def test_a_secret_of_the_environment_is_read_for_each_delivery(
 
 
 def signature(headers: dict[str, str], body: bytes) -> str:
-    from forebay.operations.alerts.notification import sign  # noqa: PLC0415 - loads TLS
+    from forebay.operations.alerts.webhook_and_mail_delivery import sign  # noqa: PLC0415 - loads TLS
 
     return sign("hunter2", headers["Forebay-Timestamp"], body)
 

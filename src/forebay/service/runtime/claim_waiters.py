@@ -28,8 +28,8 @@ from forebay.service.runtime.consumer_presence import Presence
 from forebay.service.runtime.payload_bytes_per_response import payload_limit, read_payloads
 from forebay.service.runtime.store_pool import StorePool
 from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
-from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 
 POLL_SECONDS: Final = 1.0  # between polls without a wake-up
 # For stores that coalesce wake-ups: jobs that came after the wake-up are found by polling again.
