@@ -32,9 +32,9 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed
 from forebay.domain.settlement import decide
 from forebay.operations.job_search import count_jobs, search_jobs
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.servers import Postgres

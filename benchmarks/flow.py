@@ -29,8 +29,8 @@ from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.queue_counts import Counts
 from forebay.domain.settlement import decide
+from forebay.stores.contract.claims_and_results import InsertResult, QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, QueueClaim
 from forebay.stores.factory import open_engine
 
 QUEUE: Final = QueueName("flow")

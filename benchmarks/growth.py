@@ -33,7 +33,7 @@ from benchmarks.places import BATCH, LANES, QUEUE, Place, settled
 from benchmarks.plots import Panel, svg
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 
 ENGINES: Final = ("sqlite", "postgres", "redis")

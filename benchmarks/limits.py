@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 from benchmarks.cpu import Seconds, taken
 from benchmarks.measurements import Measurement, at_least, machine, parser, show, write
 from benchmarks.places import settled
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.lane import lanes_for_program
-from forebay.domain.limits import GLOBAL, Limit, key_scope
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.urls import ENGINES, lent_url
 

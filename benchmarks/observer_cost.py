@@ -35,8 +35,8 @@ from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.service.runtime.event_feed import EventFeed, FeedFilter
 from forebay.service.runtime.store_pool import StorePool
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.telemetry.metrics_collector import MetricsCollector
 from tests.redis_server import RedisServer

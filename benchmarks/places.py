@@ -13,8 +13,8 @@ import psycopg
 from forebay.domain.job import DAY_MS, Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 
 QUEUE: Final = QueueName("default")

@@ -27,7 +27,7 @@ from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.servers import Postgres
 

@@ -38,8 +38,8 @@ from forebay.domain.job import WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 

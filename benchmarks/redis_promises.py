@@ -29,8 +29,8 @@ from forebay.domain.job import DEFAULT_QUEUE, NewJob, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.redis import pruner
 from forebay.stores.redis.lua_scripts import load_scripts

@@ -23,8 +23,8 @@ from pathlib import Path
 from forebay.domain.job import Job, NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement, decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 
 PAYLOAD = b'{"v":1,"args":["' + b"x" * 80 + b'"],"kwargs":{}}'

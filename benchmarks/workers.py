@@ -27,8 +27,8 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.payload.codec import encode_call
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 
 PATIENCE_SECONDS: Final = 120.0

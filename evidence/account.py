@@ -14,10 +14,10 @@ from msgspec import structs
 from evidence.history import Accepted, End, History, Start, exceeded, problems
 from evidence.load import LEASE_MS, LIMITS
 from forebay import Forebay
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import DEFAULT_QUEUE, JobId, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit
 from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 
 # The store notes the time of a claim a moment before or after it takes the token, if it waits for a lock.

@@ -30,7 +30,7 @@ from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.stores.contract.engine import Engine
 from forebay.testing.fault_injection import Killed
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds

@@ -34,9 +34,9 @@ from forebay.domain.outcome import AttemptError, Completed, Failed, Interrupted,
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from forebay.domain.concurrency_and_rate_limits import Limit, narrow_scopes, scopes_of
 from forebay.domain.job import Job, JobId, OnFailure, QueueName, UniqueUntil, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.job_states import FINAL, JobState
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit, narrow_scopes, scopes_of
 from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 
 

@@ -39,7 +39,7 @@ from forebay.domain.settlement import decide
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload import blob_garbage_collection, engine_wrapper
 from forebay.payload.blob_stores import FolderBlobs
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.id_generator import new_id
 from tests.urls import url_of

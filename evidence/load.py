@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from evidence.history import Accepted
 from forebay import Forebay, Snooze, current_job
 from forebay.clock import SystemClock
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
-from forebay.domain.limits import Limit
 from forebay.domain.retry_policy import MAX_RETRIES, Curve, RetryPolicy
 from forebay.domain.schedule import ScheduleRun
 from forebay.errors import StoreUnavailable

@@ -11,18 +11,18 @@ import msgspec
 
 from evidence.history import Accepted, End, History, Lives, Start, problems
 from evidence.matrix_places import Place
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_query import JobQuery
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit
 from forebay.domain.metrics import TEN_SECONDS
 from forebay.domain.outcome import Completed, Lost
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule_runs import plan_advance
 from forebay.domain.settlement import decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.metric_rows import iter_rows
 
 HOUR: Final = 3_600_000

@@ -8,10 +8,10 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, OTHER, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DYING, JOINING, MAIL, MINUTE, Rows, Scene, held, job
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.lease import Lease
-from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,
@@ -29,7 +29,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import LeaseLost
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 
 ROWS: Final = Rows()
 TIMEOUT: Final = AttemptError(type="Timeout", message="ran longer than 1 s")

@@ -8,22 +8,22 @@ from typing import Any, Final
 from evidence.matrix_checks import HOUR, QUEUES, Stage
 from evidence.matrix_places import Act
 from evidence.matrix_rows import BOOM, DEFAULT, DYING, MAIL, MINUTE, Rows, held, job
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope
 from forebay.domain.dependency_graph import dependencies_of
-from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats
 from forebay.domain.outcome import Discarded
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import plan_advance, plan_runs
 from forebay.domain.settlement import decide
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import CommandKind
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 
 ROWS: Final = Rows()

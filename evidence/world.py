@@ -16,13 +16,13 @@ from evidence.actors import SimulatedScheduler, SimulatedWorker
 from evidence.faults import Faults
 from evidence.history import Accepted, History, problems
 from forebay.app.schedules import save_declared
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.dependencies import Edge, EdgeState
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import FINAL, JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.queue import QueueState
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.schedule import ScheduleDefinition

@@ -41,7 +41,7 @@ USUAL: Final = (
     *(
         "tests/integrations/outbox/test_table.py",
         "tests/integrations/test_sentry.py",
-        "tests/payload/test_encryption.py",
+        "tests/payload/test_encryption_keys.py",
     ),
 )
 _REQUIREMENT: Final = re.compile(

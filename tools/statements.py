@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from forebay.stores.postgres.schema import to_postgres
+from forebay.stores.postgres.schema_setup_and_check import to_postgres
 from forebay.stores.shared.statement_loader import compose_statements
-from forebay.stores.sqlite.schema import to_sqlite
+from forebay.stores.sqlite.schema_setup_and_check import to_sqlite
 
 SOURCE: Final = Path(__file__).resolve().parent.parent / "src"
 STORES: Final = Path("forebay/stores")

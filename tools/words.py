@@ -199,7 +199,7 @@ TWINS: Final = {
     **dict.fromkeys(("Command", "Job"), ("integrations/django/*.py", "named by Django")),
     **dict.fromkeys(
         ("CreateQueueRequest", "EnqueueRequest", "HeartbeatRequest"),
-        ("service/grpc/requests.py", "extends the HTTP request of the same name"),
+        ("service/grpc/request_messages.py", "extends the HTTP request of the same name"),
     ),
 }
 # Names that other libraries have given: a class here may have the name of one elsewhere.
@@ -224,17 +224,17 @@ PARTICLES: Final = _set("""
 
 # The files of an engine: parts of the store contract, and what one driver or engine needs besides.
 ENGINE_FILES: Final = _set("""
-    __init__ audit_log caller_connection claim claim_cursor clock_readings connection dependency_edges
-    dependency_propagation documents engine errors fairness insert insert_fast insert_graph
-    job_actions job_ends_and_removal job_import job_import_and_export job_sequences leases limits maintenance
-    metrics progress queues reader rows schedules schema search settle settle_and_claim settle_and_claim_fast
-    store transaction wakeups workers_and_commands
+    __init__ audit_log caller_connection claim claim_cursor clock_readings concurrency_and_rate_limits
+    connection dependency_edges dependency_propagation documents engine errors fairness insert insert_fast
+    insert_graph job_actions job_ends_and_removal job_import job_import_and_export leases maintenance
+    metrics progress queues reader rows schedules schema_setup_and_check search sequential_jobs settle
+    settle_and_claim settle_and_claim_fast store transaction wakeups workers_and_commands
     """)
 ENGINE_SPECIFICS: Final[dict[str, frozenset[str]]] = {
     "memory": frozenset({"event_log", "invariants", "job_heap", "state", "text_check", "undo_log"}),
-    "sqlite": frozenset({"database_paths", "file_system_check", "waiting_writer", "worker_locks"}),
+    "sqlite": frozenset({"database_paths", "file_system_check", "waiting_writer", "worker_liveness_locks"}),
     "postgres": _set("""
-        async_bridge autocommit binary_parameters low_water_marks partitions placeholders
+        async_bridge binary_parameters cheap_autocommit_statements low_water_marks partitions placeholders
         prepared_statement row_locks server_address session
         """),
     "redis": frozenset(

@@ -20,9 +20,9 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Failed, Outcome
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 
 QUEUE = QueueName("mail")

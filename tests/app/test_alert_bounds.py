@@ -12,12 +12,12 @@ from forebay import Forebay
 from forebay.app.alerts import MAX_CHANNELS, MAX_RULES
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
-from forebay.domain.document import Document
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, start_of
+from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, IllegalTransition
 from forebay.operations.alerts.evaluation import HISTORY_LIMIT, MAX_NOTICES, MAX_SCOPES_PER_RULE
-from forebay.operations.alerts.records import ALERTS, BOARD, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, BOARD, RULES
 from forebay.testing.manual_clock import ManualClock
 from tests.app.alert_support import HOOK, put, steps, without_rules
 from tests.clocks import FollowedClock

@@ -13,7 +13,6 @@ from forebay import Forebay
 from forebay.app.alerts import Alerts
 from forebay.domain.alert import AlertTransition, Severity
 from forebay.domain.default_alert_rules import DEFAULT_ALERT_RULES
-from forebay.domain.document import Document
 from forebay.domain.histogram import histogram_of
 from forebay.domain.job import ALERT_QUEUE, QueueName, WorkerId
 from forebay.domain.job_history import EventKind
@@ -21,10 +20,11 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.metrics import HOUR, MINUTE, TEN_SECONDS, MetricRow, TaskStats, start_of
 from forebay.domain.queue import QueueState
 from forebay.domain.store_health import ServerUsage
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, StoreUnavailable
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
-from forebay.operations.alerts.records import ALERT, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERT, RULES
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock

@@ -56,7 +56,7 @@ def loaded() -> set[str]:
         "forebay.maintenance",
         "forebay.app.job_context",
         "forebay.domain.settlement",
-        "forebay.stores.contract.values",
+        "forebay.stores.contract.claims_and_results",
         "forebay.stores.memory",
         "forebay.stores.postgres",
         "forebay.stores.sqlite",

@@ -26,8 +26,8 @@ from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.operations.queue_stats import DEFAULT_WINDOW_MS, QueueStats, queue_stats
+from forebay.stores.contract.claims_and_results import BATCH, QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH, QueueClaim
 from forebay.telemetry.observers import SettledAttempt
 from forebay.testing.manual_clock import ManualClock
 from tests.app.alert_support import put

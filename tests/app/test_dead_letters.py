@@ -16,8 +16,8 @@ from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, GradualReviveNotFound, InvalidJob
 from forebay.operations.job_search import count_jobs
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from tests.worker.support import eventually
 
 WORKER = WorkerId("w1")

@@ -13,7 +13,7 @@ from forebay.app.hooks import Hooks
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.contract.values import LeaseRefusal, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import LeaseRefusal, SettleAndClaimResult
 from tests.domain.sample_jobs import a_job
 
 ERROR = AttemptError(type="Trouble")

@@ -30,7 +30,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.settlement import decide
 from forebay.payload.codec import encode_result
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, fail
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from forebay import Forebay, current_job
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import ConfigError
 
 

@@ -8,9 +8,9 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE, Job
 from forebay.domain.lease import Lease
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watched_store import Held
 from tests.operations.test_settlement_isolation import lines, running, settle_and_claim, states, update_of
 from tests.stores.support import complete

@@ -15,7 +15,7 @@ from forebay.app.job_handle import JobHandle
 from forebay.app.outage_buffer import Buffer
 from forebay.domain.job import Dependency, NewJob, QueueName
 from forebay.errors import Forbidden, JobNotFound, StoreError, StoreUnavailable
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.memory.store import MemoryStore
 from tests.worker.support import DEADLINE, eventually
 

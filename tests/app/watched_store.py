@@ -9,8 +9,8 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 
 Trouble = Callable[[str, tuple[Any, ...]], None]
 

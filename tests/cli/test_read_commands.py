@@ -10,7 +10,7 @@ import pytest
 
 from forebay.stores.contract.store import Store
 from forebay.stores.shared.migration_loader import Migration, load_migrations
-from forebay.stores.sqlite import schema
+from forebay.stores.sqlite import schema_setup_and_check
 from tests.cli.command_runner import answer, call, program, refusal
 
 READ_COMMANDS = [
@@ -80,9 +80,9 @@ def test_the_store_of_an_app_is_not_created_by_looking(app_folder: Path) -> None
 @pytest.fixture
 def newer_program(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that knows one step more than the store has."""
-    known = load_migrations(schema.PACKAGE)
+    known = load_migrations(schema_setup_and_check.PACKAGE)
     step = Migration(len(known) + 1, "more", 1, "create table forebay_more (id integer) strict;")
-    monkeypatch.setattr(schema, "load_migrations", lambda package: (*known, step))
+    monkeypatch.setattr(schema_setup_and_check, "load_migrations", lambda package: (*known, step))
 
 
 @pytest.mark.usefixtures("newer_program")

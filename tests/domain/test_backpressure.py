@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.domain.backpressure import queue_full_error, time_until_room
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit
 from forebay.domain.enqueue_rates import EnqueueRateLimiter, is_rate, rates_of, time_until_tokens
 from forebay.domain.job import Dependency, JobId, NewJob, QueueName
-from forebay.domain.limits import Bucket, Limit
 from forebay.domain.queue import MAX_RATE, Queue, QueueSettings
 from forebay.domain.throughput import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.errors import ConfigError, RateLimited

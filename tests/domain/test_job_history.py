@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.actor import check_actor
+from forebay.domain.actor_name import check_actor
 from forebay.domain.job import JobId
 from forebay.domain.job_history import MAX_MESSAGE, MAX_TRACEBACK, Event, EventKind, truncate_error
 from forebay.domain.outcome import AttemptError

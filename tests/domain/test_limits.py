@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.domain.job import DAY_MS, MAX_COST, QueueName
-from forebay.domain.limits import (
+from forebay.domain.concurrency_and_rate_limits import (
     GLOBAL,
     MAX_LIMIT,
     Bucket,
@@ -20,6 +19,7 @@ from forebay.domain.limits import (
     scopes_of,
     usage_of,
 )
+from forebay.domain.job import DAY_MS, MAX_COST, QueueName
 from forebay.errors import ConfigError
 
 LIMITS = st.builds(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Limit
 from forebay.domain.operator_changes import (
     changes_between,
     limit_changes,

@@ -20,8 +20,8 @@ from forebay import Forebay
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.values import QueueClaim
 from tests.end_to_end.worker_processes import DEADLINE
 from tests.urls import url_of
 from tests.worker.support import eventually

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from evidence.history import Accepted, End, History, Start, exceeded, out_of_order, problems
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope
 from forebay.domain.job import JobId, OnFailure, QueueName, WorkerId
 from forebay.domain.job_history import Attempt, Timeline
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
-from forebay.domain.limits import GLOBAL, Limit, key_scope
 from forebay.domain.outcome import AttemptError
 from forebay.domain.schedule import ScheduleRun, ScheduleRunStatus
 from forebay.domain.settlement import OutcomeKind

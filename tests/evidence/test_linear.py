@@ -18,8 +18,8 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Interrupted, Outcome
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.urls import ENGINES, lent_url
 

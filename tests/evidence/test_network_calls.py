@@ -21,7 +21,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueSettings
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.evidence.networks import BOUND_SECONDS, PATIENT_SECONDS, Network
 from tests.evidence.papers import DEADLINE, Papers, acceptance, refusal

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forebay.stores.shared.statement_loader import parse_sections
-from forebay.stores.sqlite.schema import to_sqlite
+from forebay.stores.sqlite.schema_setup_and_check import to_sqlite
 from tools.statements import DIALECTS, statements
 
 STORES = Path(__file__).resolve().parents[2] / "src" / "forebay" / "stores"

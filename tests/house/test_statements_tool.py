@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from forebay.stores.postgres.schema import to_postgres
+from forebay.stores.postgres.schema_setup_and_check import to_postgres
 from forebay.stores.shared.statement_loader import compose_statements
-from forebay.stores.sqlite.schema import to_sqlite
+from forebay.stores.sqlite.schema_setup_and_check import to_sqlite
 from tools.statements import SOURCE, STORES, main, read_source, replace_source, statements
 
 

@@ -22,7 +22,7 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, DuplicateJob, Snooze
 from forebay.integrations.opentelemetry import trace
 from forebay.integrations.opentelemetry.tracing import TracedEngine
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 
 TIMEOUT = 60.0
 

@@ -28,7 +28,7 @@ from forebay.integrations.opentelemetry import measure, trace
 from forebay.integrations.opentelemetry.metrics import MAX_ERROR_TYPES, REFRESH_SECONDS, Instruments
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
 from forebay.maintenance.lease_sweeper import Sweeper
-from forebay.stores.contract.values import InsertResult, QueueClaim
+from forebay.stores.contract.claims_and_results import InsertResult, QueueClaim
 from tests.clocks import FollowedClock
 from tests.urls import SHARED, lent_url
 

@@ -28,9 +28,9 @@ from forebay.maintenance.alert_evaluator import AlertEvaluator
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate
 from forebay.operations.alerts.metric_snapshot import FINE_MS
-from forebay.operations.alerts.notification import DELIVERY, SIGNATURE, TIMESTAMP, deliver, sign
 from forebay.operations.alerts.notification_jobs import make_delivery_job
-from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, CHANNELS, RULES
+from forebay.operations.alerts.webhook_and_mail_delivery import DELIVERY, SIGNATURE, TIMESTAMP, deliver, sign
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

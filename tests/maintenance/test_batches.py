@@ -13,7 +13,7 @@ from forebay.domain.queue_counts import Counts
 from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.maintenance.metrics_rollup import MetricsRollup
-from forebay.maintenance.pruner import Pruner
+from forebay.maintenance.pruner_and_audit_chain import Pruner
 from forebay.maintenance.rank_rescorer import Rescorer
 from forebay.operations.maintenance_task import MaintenanceTask, run_due_tasks
 from forebay.stores.contract.reader import Reader

@@ -16,12 +16,12 @@ from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import StoreBusy, StoreRefused, StoreUnavailable
 from forebay.maintenance.lease_sweeper import Sweeper
 from forebay.operations.maintenance_task import run_due_tasks
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.clock_readings import ClockReading
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, SWEEPER, WORKER, claim, complete, new_job
 

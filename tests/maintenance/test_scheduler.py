@@ -16,7 +16,7 @@ from forebay.errors import ConfigError, StoreBusy, StoreRefused, StoreUnavailabl
 from forebay.maintenance.schedule_enqueuer import ScheduleEnqueuer
 from forebay.maintenance.scheduler import OUTAGE_SECONDS, Scheduler
 from forebay.payload.codec import encode_call
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.engine_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from forebay.domain.document import Document
 from forebay.domain.gradual_revive import GradualRevive, GradualRevivePlan, GradualReviveState
 from forebay.domain.job import JobId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import AttemptError, Completed, Discarded, Outcome
+from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreRefused
 from forebay.maintenance.gradual_reviver import GradualReviver
 from forebay.operations.failure_groups import failure_groups
@@ -29,10 +29,10 @@ from forebay.operations.gradual_revive import (
     start_gradual_revive,
     stop_gradual_revive,
 )
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1, ended, events_of, put_many, states, together
 from tests.stores.support import new_job

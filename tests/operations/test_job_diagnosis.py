@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import DEFAULT_QUEUE, Dependency, JobId, OnFailure, QueueName, WorkerId
-from forebay.domain.limits import Limit, key_scope
 from forebay.domain.queue import QueueState
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo
 from forebay.operations.job_diagnosis import diagnose

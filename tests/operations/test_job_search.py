@@ -14,8 +14,8 @@ from forebay.domain.outcome import AttemptError, Discarded
 from forebay.operations import job_search
 from forebay.operations.failure_groups import failure_groups
 from forebay.operations.job_search import count_jobs, search_jobs
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.sqlite import reader as sqlite_reader
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock

@@ -8,8 +8,8 @@ from forebay import Forebay
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.operations.limit_status import LimitStatus, limit_statuses
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from tests.clocks import FollowedClock
 
 MAIL, MONEY = QueueName("mail"), QueueName("money")

@@ -18,9 +18,9 @@ from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreError, StoreRefused, StoreUnavailable, StoreUnusable
 from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from tests.app.watched_store import Trouble, Watched
 from tests.domain.sample_jobs import a_job
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, new_job

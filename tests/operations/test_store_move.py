@@ -14,17 +14,17 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.clock import SystemClock
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit
 from forebay.domain.dependency_graph import dependencies_of
-from forebay.domain.document import Document
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import Completed
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import decide
 from forebay.domain.store_move import JobExport
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import ConfigError, IllegalTransition, QueueClosed
 from forebay.operations.gradual_revive import KIND as REVIVES
@@ -32,8 +32,8 @@ from forebay.operations.store_move import DOCUMENT_KINDS, MoveEndpoint, StoreMov
 from forebay.payload.store_identity import BLOB_PREFIX_KIND
 from forebay.payload.store_move_records import COPIED_KIND, KIND
 from forebay.service.api_keys import KIND as KEYS
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.postgres import connection

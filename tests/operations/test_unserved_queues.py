@@ -13,7 +13,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.worker import WorkerInfo
 from forebay.maintenance.unserved_queue_warner import UnservedQueueWarner
 from forebay.operations.unserved_queues import unserved_queues
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import new_job

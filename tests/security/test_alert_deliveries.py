@@ -16,10 +16,10 @@ from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue import QueueState
 from forebay.errors import Forbidden
 from forebay.maintenance.alert_delivery import deliver_due
-from forebay.operations.alerts.notification import DELIVERY
 from forebay.operations.alerts.notification_jobs import make_delivery_job
-from forebay.operations.alerts.records import ALERTS, CHANNELS
-from forebay.stores.contract.values import QueueClaim
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, CHANNELS
+from forebay.operations.alerts.webhook_and_mail_delivery import DELIVERY
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.app.receivers import LOCAL, Calls, served
 from tests.security.grants import Guarded, KeyHolder, guarded

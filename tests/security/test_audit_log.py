@@ -18,7 +18,7 @@ from forebay.domain.settlement import decide
 from forebay.operations.gradual_revive import advance_gradual_revives, start_gradual_revive
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server_security import ServerSecurity
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.service.live_server import Holder, Served, serving

@@ -22,8 +22,8 @@ from forebay.errors import BlobGone, CorruptPayload, DuplicateJob, PayloadError,
 from forebay.payload.blob_stores import PAGE, FolderBlobs
 from forebay.payload.codec import decode_call, encode_call, encode_result, frame, unreadable_marker
 from forebay.payload.engine_wrapper import wrap_engine
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.app.watched_engine import WatchedEngine
 from tests.urls import SHARED, lent_url

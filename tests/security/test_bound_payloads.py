@@ -27,13 +27,13 @@ from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, PayloadError
 from forebay.operations.store_move import MoveEndpoint, StoreMover
 from forebay.payload.codec import decode_result, encode_call, encode_result, frame, parse_frame
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.engine_wrapper import wrap_engine
 from forebay.service.api_keys import ApiKeyAdmin as ApiKeys
 from forebay.service.server_security import ServerSecurity
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.service.live_server import serving
 from tests.urls import SHARED, lent_url, url_of

@@ -19,7 +19,7 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification_jobs import make_delivery_job
-from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, CHANNELS
 from forebay.payload.engine_wrapper import wrap_engine
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from forebay.service.http.connection_limits import ConnectionLimits
+from forebay.service.http.connection_timeouts import TimedConnection
 from forebay.service.server_security import MAX_CONNECTIONS_PER_ADDRESS, ListenAddress, ServerSecurity
 from forebay.stores.factory import open_engine
 from tests.service.live_protocols import speaking
@@ -23,15 +23,15 @@ HUGE = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 16000000\r
 SOON = 20.0
 
 
-class Quick(ConnectionLimits):
+class Quick(TimedConnection):
     body_rest_seconds = 0.3
 
 
-class Short(ConnectionLimits):
+class Short(TimedConnection):
     age_seconds = 0.3
 
 
-class Clogged(ConnectionLimits):
+class Clogged(TimedConnection):
     """A connection of which the system takes little at a time, to a client that takes nothing."""
 
     head_seconds = 0.3
@@ -191,32 +191,33 @@ def test_addresses_are_counted_where_they_are_those_of_clients(
 ) -> None:
     # Many more files than connections: the limit of this process may be 1,024.
     monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
-    budget = ServerSecurity(**security).budget(ListenAddress(host))  # type: ignore[arg-type]  # of its fields
+    secured = ServerSecurity(**security)  # type: ignore[arg-type]  # of its fields
+    slots = secured.connection_slots(ListenAddress(host))
     taken = 0
-    while taken <= MAX_CONNECTIONS_PER_ADDRESS and budget.acquire("192.0.2.1"):
+    while taken <= MAX_CONNECTIONS_PER_ADDRESS and slots.acquire("192.0.2.1"):
         taken += 1
 
     assert taken == (MAX_CONNECTIONS_PER_ADDRESS + 1 if each is None else each)
-    assert budget.acquire("192.0.2.2")
+    assert slots.acquire("192.0.2.2")
 
 
 def test_connections_leave_files_for_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (300, 300))
-    budget = ServerSecurity().budget(ListenAddress())
+    slots = ServerSecurity().connection_slots(ListenAddress())
     taken = 0
-    while taken < 300 and budget.acquire("192.0.2.1"):
+    while taken < 300 and slots.acquire("192.0.2.1"):
         taken += 1
 
     assert taken == 300 - 256
 
 
 def test_an_ipv6_network_is_one_address() -> None:
-    budget = ServerSecurity(max_connections_per_address=1).budget(ListenAddress())
+    slots = ServerSecurity(max_connections_per_address=1).connection_slots(ListenAddress())
 
-    assert budget.acquire("2001:db8::1")
-    assert not budget.acquire("2001:db8::2")
-    assert budget.acquire("2001:db8:0:1::1")
-    budget.release("2001:db8::1")
-    assert budget.acquire("2001:db8::2")
-    assert budget.acquire("::ffff:192.0.2.1")
-    assert budget.acquire("::ffff:192.0.2.2")
+    assert slots.acquire("2001:db8::1")
+    assert not slots.acquire("2001:db8::2")
+    assert slots.acquire("2001:db8:0:1::1")
+    slots.release("2001:db8::1")
+    assert slots.acquire("2001:db8::2")
+    assert slots.acquire("::ffff:192.0.2.1")
+    assert slots.acquire("::ffff:192.0.2.2")

@@ -22,7 +22,7 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.maintenance.alert_delivery import deliver_due
 from forebay.operations.alerts.notification_jobs import make_delivery_job
-from forebay.operations.alerts.records import ALERTS, CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, CHANNELS
 from forebay.stores.contract.engine import Engine
 from tests.app.receivers import LOCAL, LOOPBACK, Calls, Mails, served
 
@@ -217,7 +217,7 @@ def test_a_secret_of_the_environment_is_read_for_each_delivery(
 
 
 def signature(headers: dict[str, str], body: bytes) -> str:
-    from forebay.operations.alerts.notification import sign  # noqa: PLC0415 - loads TLS
+    from forebay.operations.alerts.webhook_and_mail_delivery import sign  # noqa: PLC0415 - loads TLS
 
     return sign("hunter2", headers["Forebay-Timestamp"], body)
 

@@ -13,14 +13,14 @@ from forebay.domain.login_session import MINUTE_MS, SessionLimits
 from forebay.domain.progress import MAX_STEP_BYTES
 from forebay.service import browser_sessions, client_rates_and_quotas
 from forebay.service.auth import KEY_CACHE_SECONDS, OPEN_RATE
-from forebay.service.grpc import incoming_message_limits, keyless_call_limits
+from forebay.service.grpc import keyless_call_limits, message_arrival_turns
 from forebay.service.grpc import server as grpc_server
 from forebay.service.http import body_timeout
-from forebay.service.http.connection_limits import ConnectionLimits
+from forebay.service.http.connection_timeouts import TimedConnection
 from forebay.service.http.routes import events
 from forebay.service.request_log import LINES
 from forebay.service.runtime.codec_threads import LARGE
-from forebay.service.runtime.payload_byte_budget import CLAIM_BYTES
+from forebay.service.runtime.payload_bytes_per_response import CLAIM_BYTES
 from forebay.service.schema.audit import MAX_CHECKED
 from forebay.service.server_security import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_ADDRESS
 
@@ -40,7 +40,7 @@ def page() -> str:
     [
         (
             "| a connection until the head of its request is there | # s |",
-            (ConnectionLimits.head_seconds,),
+            (TimedConnection.head_seconds,),
         ),
         (
             "| the body of a request, the message of a call over gRPC | # s |",
@@ -48,12 +48,12 @@ def page() -> str:
         ),
         (
             "the message of a call over gRPC | # s |",
-            (incoming_message_limits.ARRIVAL_TIMEOUT_SECONDS,),
+            (message_arrival_turns.ARRIVAL_TIMEOUT_SECONDS,),
         ),
-        ("| the rest of a body that was refused | # s, then", (ConnectionLimits.body_rest_seconds,)),
+        ("| the rest of a body that was refused | # s, then", (TimedConnection.body_rest_seconds,)),
         (
             "| a request as a whole | # h; a stream of events # min |",
-            (ConnectionLimits.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
+            (TimedConnection.age_seconds / 3_600, events.MAX_STREAM_SECONDS / 60),
         ),
         (
             "counted where one has more than # KiB | # MiB |",
@@ -63,15 +63,15 @@ def page() -> str:
         (
             "at a time over gRPC | #; others wait for # s, and # calls may. A message of more than # KiB",
             (
-                incoming_message_limits.MAX_ARRIVING,
-                incoming_message_limits.ARRIVAL_TIMEOUT_SECONDS,
-                incoming_message_limits.MAX_UNREAD,
+                message_arrival_turns.MAX_ARRIVING,
+                message_arrival_turns.ARRIVAL_TIMEOUT_SECONDS,
+                message_arrival_turns.MAX_UNREAD,
                 LARGE / 1_024,
             ),
         ),
         (
             "that has waited for # s ends the message that has arrived for the longest time, if that is # s",
-            (incoming_message_limits.CONTENDED_TIMEOUT_SECONDS,) * 2,
+            (message_arrival_turns.CONTENDED_TIMEOUT_SECONDS,) * 2,
         ),
         (
             "# of their messages arrive at a time, each within # s |",
@@ -80,7 +80,7 @@ def page() -> str:
         ("of a job together | # MiB |", (MAX_STEP_BYTES / MIB,)),
         (
             "takes nothing of its answer, after the connection is closed | # s |",
-            (ConnectionLimits.head_seconds,),
+            (TimedConnection.head_seconds,),
         ),
         ("`--max-connections` (#)", (MAX_CONNECTIONS,)),
         ("`--max-connections-each`; # beyond loopback", (MAX_CONNECTIONS_PER_ADDRESS,)),

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 import pytest
 
 from forebay import Forebay
-from forebay.domain.document import Document
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed
 from forebay.domain.progress import JobProgress, LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.settlement import decide
+from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, Forbidden, PayloadError
 from forebay.payload.blob_stores import BlobName
 from forebay.payload.codec import check_new_payload, decode_result, encode_result, frame
 from forebay.payload.masking import MASK
 from forebay.service.http.embedded_auth import EmbeddedUser
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from tests.security.grants import Guarded, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, task_scope
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
@@ -16,7 +17,6 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit, task_scope
 from forebay.domain.outcome import AttemptError, Discarded
 from forebay.domain.progress import LogLine, Progress, ProgressUpdate, StepResult
 from forebay.domain.schedule import Schedule, ScheduleDefinition
@@ -26,9 +26,9 @@ from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import CommandKind
 from forebay.errors import ConfigError, ForebayError, InvalidJob
 from forebay.payload.codec import decode_call, encode_call
+from forebay.stores.contract.claims_and_results import ActionResult, QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.testing.manual_clock import ManualClock
 from tests.security.nasty import HELD, NASTY, REFUSED

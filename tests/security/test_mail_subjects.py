@@ -8,7 +8,7 @@ import pytest
 
 from forebay.domain.alert import Alert, AlertTransition, Severity
 from forebay.domain.alert_channel import MailChannel
-from forebay.operations.alerts.notification import build_mail
+from forebay.operations.alerts.webhook_and_mail_delivery import build_mail
 
 CHANNEL = MailChannel(name="ops", to=("ops@example.com",), sender="forebay@example.com", host="mail")
 

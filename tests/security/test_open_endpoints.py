@@ -15,11 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from forebay.domain.api_key import Grant
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.service import server_security
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.grpc import incoming_message_limits
+from forebay.service.grpc import message_arrival_turns
 from forebay.service.grpc import server as grpc_module
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.server_security import ServerSecurity
@@ -200,7 +200,7 @@ def test_calls_without_a_key_and_without_a_message_take_no_room(
 
 def test_a_message_has_a_time_in_which_it_must_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grpc_module, "MAX_OPEN_CALLS", 1)
-    monkeypatch.setattr(incoming_message_limits, "ARRIVAL_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(message_arrival_turns, "ARRIVAL_TIMEOUT_SECONDS", 0.2)
     is_over = Event()
     with speaking(open_engine("memory://")) as spoken:
         codes = [

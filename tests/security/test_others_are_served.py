@@ -17,8 +17,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from forebay.domain.api_key import Grant
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit
 from forebay.domain.job import MAX_COST, QueueName
-from forebay.domain.limits import GLOBAL, Limit
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from forebay.domain.api_key import Grant, Quota
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service import client_rates_and_quotas
 from forebay.service.api_keys import ApiKeyAdmin

@@ -19,8 +19,8 @@ from forebay.domain.progress import MAX_STEP_BYTES, ProgressUpdate, StepResult
 from forebay.errors import PayloadError
 from forebay.payload.codec import encode_call, encode_result
 from forebay.service.api_keys import ApiKeyAdmin
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import DEADLINE
 from tests.security.measured import ALLOWED, MIB, QUEUE, Measured, random_text, server_process

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.job import MAX_COST, NewJob, QueueName, WorkerId
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import Forbidden
 from forebay.payload.codec import encode_call
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from tests.security.grants import Guarded, KeyHolder, guarded
 
 MINE, OTHER = QueueName("mine"), QueueName("other")

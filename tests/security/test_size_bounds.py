@@ -21,9 +21,9 @@ from forebay.errors import ForebayError, InvalidJob, PayloadError
 from forebay.payload.codec import frame
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server_security import ServerSecurity
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.service.live_server import serving
 

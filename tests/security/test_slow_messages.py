@@ -11,8 +11,8 @@ import pytest
 
 from forebay.errors import TooManyRequests
 from forebay.service.generated import forebay_pb2 as pb
-from forebay.service.grpc import incoming_message_limits
-from forebay.service.grpc.incoming_message_limits import (
+from forebay.service.grpc import message_arrival_turns
+from forebay.service.grpc.message_arrival_turns import (
     ARRIVAL_TIMEOUT_SECONDS,
     MAX_ARRIVING,
     Arrivals,
@@ -53,7 +53,7 @@ async def arrive(turn: Turn, message: asyncio.Event) -> bool:
 
 
 def test_only_the_slowest_message_gives_way_to_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming_message_limits, "CONTENDED_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(message_arrival_turns, "CONTENDED_TIMEOUT_SECONDS", 0.01)
 
     async def run() -> None:
         arrivals, message, has_begun = Arrivals(2), asyncio.Event(), asyncio.Event()
@@ -77,7 +77,7 @@ def test_only_the_slowest_message_gives_way_to_a_call(monkeypatch: pytest.Monkey
 
 
 def test_messages_that_begin_while_others_wait_give_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming_message_limits, "CONTENDED_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(message_arrival_turns, "CONTENDED_TIMEOUT_SECONDS", 0.01)
 
     async def run() -> None:
         arrivals, never = Arrivals(1), asyncio.Event()
@@ -95,7 +95,7 @@ def test_messages_that_begin_while_others_wait_give_way_too(monkeypatch: pytest.
 
 
 def test_a_call_whose_message_is_read_is_not_counted_as_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming_message_limits, "MAX_UNREAD", 2)
+    monkeypatch.setattr(message_arrival_turns, "MAX_UNREAD", 2)
 
     async def run() -> None:
         arrivals = Arrivals()

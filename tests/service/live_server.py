@@ -14,11 +14,11 @@ import pytest
 import uvicorn
 
 from forebay.service.http.app import http_app
-from forebay.service.http.connection_limits import ConnectionLimits
+from forebay.service.http.connection_timeouts import TimedConnection
 from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.memory.store import MemoryStore
 from tests.worker.support import eventually
 
@@ -121,7 +121,7 @@ def serving(
     engine: Engine,
     *,
     security: ServerSecurity | None = None,
-    connecting: type[ConnectionLimits] = ConnectionLimits,
+    connecting: type[TimedConnection] = TimedConnection,
     around: Callable[[Any], Any] = lambda app: app,
     **options: Any,
 ) -> Iterator[Served]:

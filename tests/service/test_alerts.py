@@ -12,10 +12,10 @@ from forebay.clock import SystemClock
 from forebay.domain.alert import ALERT_METRICS, Severity
 from forebay.domain.alert_channel import MailChannel, WebhookChannel
 from forebay.domain.api_key import Grant
-from forebay.domain.document import Document
+from forebay.domain.stored_document import Document
 from forebay.errors import Forbidden
 from forebay.operations.alerts.evaluation import evaluate
-from forebay.operations.alerts.records import CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import CHANNELS
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server_security import ServerSecurity
 from forebay.stores.factory import open_engine

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from forebay.domain.api_key import Grant, KeyState, Role
-from forebay.domain.document import Document
 from forebay.domain.job_history import EventKind
+from forebay.domain.stored_document import Document
 from forebay.errors import ApiKeyNotFound, ConfigError, IllegalTransition
 from forebay.service import api_keys as room
 from forebay.service.api_keys import KIND, ApiKeyAdmin, all_keys, digest_of, parse_token

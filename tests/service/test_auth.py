@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from forebay.domain.api_key import Grant, Role
-from forebay.domain.document import Document
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
+from forebay.domain.stored_document import Document
 from forebay.errors import Forbidden, StoreUnavailable, TooManyRequests, Unauthenticated
 from forebay.service.api_keys import KIND, ApiKeyAdmin
 from forebay.service.auth import KEY_CACHE_SECONDS, KeyAuthenticator, OpenAccess, bearer_token

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.domain.job import Job, JobId
 from forebay.errors import StoreBusy, StoreUnavailable
-from forebay.service.runtime import claim_waiters
+from forebay.service.runtime import claim_waiters, maintenance_loop
 from forebay.service.runtime.circuit_breaker import FAILURES, PAUSE_SECONDS, StoreBreaker
 from forebay.service.runtime.store_pool import StorePool
 from forebay.stores.factory import open_engine
@@ -83,6 +83,7 @@ def test_a_store_that_goes_away_is_noticed_before_the_next_request_and_takes_not
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(claim_waiters, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance_loop, "TICK_SECONDS", 0.01)
     with serving(open_engine("memory://")) as served:
         queue = served.queue()
         with monkeypatch.context() as patch:

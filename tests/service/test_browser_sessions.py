@@ -11,8 +11,8 @@ import pytest
 
 from forebay.clock import Clock
 from forebay.domain.api_key import Grant
-from forebay.domain.document import Document
 from forebay.domain.login_session import MINUTE_MS, LoginSession, SessionLimits
+from forebay.domain.stored_document import Document
 from forebay.errors import SessionNotFound, StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import ApiKeyAdmin, digest_of, parse_token
 from forebay.service.auth import KeyAuthenticator

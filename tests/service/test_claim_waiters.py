@@ -15,9 +15,9 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.service.runtime import claim_waiters as waiting
 from forebay.service.runtime.claim_waiters import GROUPS_PER_WRITE, ClaimGroupKey, ClaimWaiters
 from forebay.service.service import Service
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from tests.service.live_server import Held
@@ -147,60 +147,7 @@ def test_who_joins_those_who_wait_in_vain_costs_no_look(monkeypatch: pytest.Monk
     played(play)
 
 
-def test_the_maintenance_tasks_are_done_meanwhile() -> None:
-    async def play(service: Service) -> None:
-        job = NewJob(task="t", queue=QUEUE, delay_ms=1)
-        [receipt] = service.pool.client.write(lambda store: store.insert([job]))
-        assert receipt.id is not None
-        while job_of(service, receipt.id).state is not JobState.PENDING:
-            await asyncio.sleep(0.01)
-
-    played(play)
-
-
-class Ticking:
-    """A maintenance task that is always due, and says when it is done."""
-
-    every_ms = 0
-    is_ready = True
-
-    def __init__(self, name: str, do: Callable[[], None]) -> None:
-        self.name = name
-        self._do = do
-
-    def run(self, store: Store) -> bool:
-        self._do()
-        return False
-
-
-def test_who_writes_does_not_wait_for_all_maintenance_tasks() -> None:
-    async def play(service: Service) -> None:
-        loop, order, writes = asyncio.get_running_loop(), list[str](), list[asyncio.Future[None]]()
-        is_done, is_write_queued = asyncio.Event(), Event()
-
-        def ask() -> None:
-            writes.append(asyncio.ensure_future(service.pool.write(lambda _: order.append("a write"))))
-            loop.call_soon(is_write_queued.set)  # once it stands in the line
-
-        def first() -> None:
-            if not order:
-                order.append("first task")
-                loop.call_soon_threadsafe(ask)
-                assert is_write_queued.wait(DEADLINE)
-
-        def second() -> None:
-            order.append("second task")
-            loop.call_soon_threadsafe(is_done.set)
-
-        service.claim_waiters._maintenance_tasks = (Ticking("first", first), Ticking("second", second))
-        await is_done.wait()
-
-        assert order[:3] == ["first task", "a write", "second task"]
-
-    played(play)
-
-
-def test_the_maintenance_tasks_are_done_however_busy_it_is() -> None:
+def test_the_poll_of_each_second_comes_however_busy_it_is() -> None:
     async def play(service: Service) -> None:
         waiting = service.claim_waiters
         waiting._wake_event.set()

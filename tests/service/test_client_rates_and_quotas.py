@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service import client_rates_and_quotas
 from forebay.service.client_rates_and_quotas import ClientRateLimiter, RateAllowance

@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.service.http.connection_limits import ConnectionLimits
+from forebay.service.http.connection_timeouts import TimedConnection
 from forebay.stores.factory import open_engine
 from tests.service.live_server import PATIENCE, Served, serving
 from tests.worker.support import eventually
 
 
-class Hasty(ConnectionLimits):
+class Hasty(TimedConnection):
     head_seconds = 0.3
     is_sent_at_once = False
 

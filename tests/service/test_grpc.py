@@ -12,13 +12,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from forebay.domain.api_key import Grant
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import InvalidJob, StoreUnavailable
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.grpc import server
 from forebay.service.grpc.method_table import SERVICES
-from forebay.service.grpc.requests import (
+from forebay.service.grpc.request_messages import (
     DequeueRequest,
     EnqueueRequest,
     SendCommandRequest,

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import NewJob, QueueName
 from forebay.domain.job_query import JobQuery, Page
-from forebay.domain.limits import Limit
 from forebay.service.runtime.store_pool import READERS, StorePool
 from forebay.service.server_security import ServerSecurity
 from forebay.stores.contract.reader import Reader

@@ -10,7 +10,7 @@ import pytest
 from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.worker import WorkerInfo
 from forebay.payload.codec import encode_call, frame
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from tests.service.live_server import Served
 
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay.domain.api_key import Grant
-from forebay.domain.document import Document
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.gradual_revive import GradualRevive
 from forebay.domain.histogram import Histogram
 from forebay.domain.job import MAX_COST, Dependency, Job, JobId, NewJob, QueueName, WorkerId
@@ -20,7 +20,6 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit
 from forebay.domain.metrics import (
     ALL_WORKERS,
     SAMPLE,
@@ -36,6 +35,7 @@ from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.domain.settlement import TokenCharge, decide
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import MIN_HEARTBEAT_MS, SHOWN_JOBS, HeartbeatStatus, WorkerInfo
 from forebay.domain.worker_command import CommandKind
 from forebay.errors import (
@@ -55,11 +55,11 @@ from forebay.payload.codec import decode_call, encode_call, frame
 from forebay.payload.masking import MASK
 from forebay.service.api_keys import KIND, ApiKeyAdmin
 from forebay.service.browser_sessions import KIND as SESSION
-from forebay.service.permissions.store_call_rules import STORE_CALL_RULES
+from forebay.service.permissions.remote_store_call_rules import STORE_CALL_RULES
 from forebay.service.server_security import ServerSecurity
+from forebay.stores.contract.claims_and_results import LeaseStatus, QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseStatus, QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.rpc import store_methods
 from tests.service.live_server import Served, serving

@@ -19,11 +19,11 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.generated import forebay_pb2 as pb
 from forebay.service.generated import forebay_pb2_grpc
 from forebay.service.schema.job_claims import ClaimRequest, SettleRequest, SettleResponse
-from forebay.service.schema.jobs import EnqueueRequest
+from forebay.service.schema.producer_jobs import EnqueueRequest
 from forebay.service.schema.queues import CreateQueueRequest
 from forebay.service.server_security import ServerSecurity
 from forebay.service.service import Service
-from forebay.stores.contract.values import SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from tests.service.live_protocols import Spoken, speaking

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from forebay.stores.postgres.connection import Connection, Raw
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import open_schema
+from forebay.stores.postgres.schema_setup_and_check import open_schema
 from forebay.stores.postgres.server_address import PostgresAddress
 
 # Statements that a handle has prepared by hand; the driver's own stay, and it knows them.

@@ -31,7 +31,7 @@ from forebay.domain.job import NewJob, QueueName, WorkerId
 from forebay.domain.outcome import Completed
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.settlement import decide
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 
 path = sys.argv[1]

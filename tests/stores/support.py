@@ -12,9 +12,9 @@ from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import AttemptError, Completed, Failed
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.ulid import encode_ulid
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 
 __all__ = [

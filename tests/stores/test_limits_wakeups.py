@@ -8,11 +8,11 @@ from threading import Semaphore
 
 import pytest
 
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Discarded
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from tests.stores.contract.steps import BOOM, DAY, DEFAULT, MAIL, W1, W2, ended, put, start, started
 
 DEADLINE = 120.0

@@ -23,9 +23,9 @@ from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import CommandKind
 from forebay.errors import DuplicateJob, QueueClosed, StoreError, StoreRefused
-from forebay.stores.contract.engine import Wakeups
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.state import State

@@ -66,8 +66,8 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import ForebayError
+from forebay.stores.contract.claims_and_results import OnConflict, QueueClaim
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import OnConflict, QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock

@@ -22,9 +22,9 @@ from forebay.domain.queue import QueueState
 from forebay.domain.schedule import CatchUp, Overlap, Schedule, ScheduleDefinition
 from forebay.domain.schedule_runs import manual_run, plan_advance, plan_runs
 from forebay.domain.settlement import decide
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.schedules import FireResult
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.testing.manual_clock import ManualClock

@@ -9,7 +9,7 @@ import pytest
 from forebay.domain.job_history import Event, EventKind
 from forebay.operations.audit_check import check_audit
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, raw
 from tests.stores.sqlite_support import in_thread

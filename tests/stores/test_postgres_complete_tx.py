@@ -11,14 +11,14 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Job, JobId
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import decide
 from forebay.errors import ConfigError, LeaseLost
-from forebay.stores.contract.values import LeaseStatus
+from forebay.stores.contract.claims_and_results import LeaseStatus
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.manual_clock import ManualClock

@@ -11,11 +11,11 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.errors import ConfigError, StoreBusy, StoreError, StoreRefused, StoreUnavailable, StoreUnusable
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres

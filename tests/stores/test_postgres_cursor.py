@@ -16,7 +16,7 @@ from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed, Interrupted, Lost
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import decide
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.postgres import claim_cursor as module
 from forebay.stores.postgres.claim_cursor import HEAD, ClaimCursor, ClaimCursors, TxSnapshot
 from forebay.stores.postgres.engine import PostgresEngine

@@ -14,7 +14,7 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import StoreError
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.insert import InsertRules, insert_all

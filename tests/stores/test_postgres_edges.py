@@ -8,12 +8,12 @@ from time import sleep
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import DAY_MS, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import Limit
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreUnavailable

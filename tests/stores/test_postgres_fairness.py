@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from forebay.domain.job import JobId, NewJob
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.fairness import PostgresFairClaim
 from forebay.stores.postgres.store import PostgresStore

@@ -9,17 +9,17 @@ import msgspec
 import psycopg
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import Dependency, QueueName
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable, StoreUnusable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.postgres import connection as module
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock
 from tests.servers import Postgres

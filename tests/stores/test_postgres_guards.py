@@ -13,11 +13,11 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope
 from forebay.domain.job import Job
-from forebay.domain.limits import Limit, key_scope
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.stores.postgres.connection import use_our_types
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, server
 from tests.stores.support import WORKER, claim, fail, new_job

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.job import Job, JobId, NewJob
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.postgres import claim_cursor
 from forebay.stores.postgres.claim_cursor import ClaimCursors
 from forebay.stores.postgres.engine import PostgresEngine

@@ -23,7 +23,7 @@ from forebay.domain.schedule_runs import POSTPONE_MS, plan_advance, plan_runs
 from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy
 from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
-from forebay.stores.contract.values import ActionResult, QueueClaim
+from forebay.stores.contract.claims_and_results import ActionResult, QueueClaim
 from forebay.stores.postgres import dependency_propagation
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader

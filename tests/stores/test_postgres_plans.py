@@ -11,7 +11,7 @@ import pytest
 
 from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.stores.postgres.server_address import PostgresAddress
 from tests.stores.postgres_support import new_schema, raw, server
 

@@ -13,7 +13,7 @@ from forebay.domain.job import Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Discarded
 from forebay.domain.settlement import decide
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.settle_and_claim_fast import SLOW_PATH_CALLS

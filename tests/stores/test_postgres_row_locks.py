@@ -9,8 +9,8 @@ import pytest
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres import job_actions, row_locks
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreUnavailable, StoreUnusable
-from forebay.stores.postgres import connection, schema
+from forebay.stores.postgres import connection, schema_setup_and_check
 from forebay.stores.postgres import engine as opening
 from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
-from forebay.stores.postgres.schema import check_version, statements_for
+from forebay.stores.postgres.schema_setup_and_check import check_version, statements_for
 from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.stores.shared.migration_loader import Migration, load_migrations
 from forebay.testing.manual_clock import ManualClock
@@ -17,7 +17,7 @@ from tests.stores.postgres_support import make_engine, new_schema, problems, raw
 from tests.stores.sqlite_support import in_thread
 from tests.stores.support import WORKER, claim, complete, new_job
 
-NEWEST = len(load_migrations(schema.PACKAGE))
+NEWEST = len(load_migrations(schema_setup_and_check.PACKAGE))
 
 
 @pytest.fixture
@@ -131,9 +131,14 @@ def test_a_step_that_old_programs_cannot_work_with_ends_their_sessions(
     old = engine.store()
     old.insert([new_job()])
     later = Migration(NEWEST + 1, "later", NEWEST + 1, "create table forebay.later ();")
-    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+    monkeypatch.setattr(
+        schema_setup_and_check, "load_migrations", lambda package: (*load_migrations(package), later)
+    )
     newer = Connection(engine.address)
-    assert schema.migrate(newer, schema.statements_for(engine.address.schema)) == NEWEST + 1
+    assert (
+        schema_setup_and_check.migrate(newer, schema_setup_and_check.statements_for(engine.address.schema))
+        == NEWEST + 1
+    )
     newer.close()
 
     with pytest.raises((SchemaNewer, StoreUnavailable)):  # its session has ended, perhaps unseen until now
@@ -158,7 +163,9 @@ def test_an_older_schema_waits_for_the_migration(
     engine: PostgresEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later = Migration(NEWEST + 1, "later", 1, "create table forebay.later ();")
-    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+    monkeypatch.setattr(
+        schema_setup_and_check, "load_migrations", lambda package: (*load_migrations(package), later)
+    )
 
     with pytest.raises(SchemaOutdated, match="forebay migrate"):
         engine.store()
@@ -178,8 +185,12 @@ def test_steps_are_added_to_a_store_that_has_jobs(
     [done] = claim(store)
     table = Migration(NEWEST + 1, "sizes", 1, "create table forebay.sizes (id text, size bigint);")
     copied = "insert into forebay.sizes select id, length(payload) from forebay.jobs;"
-    steps = (*load_migrations(schema.PACKAGE), table, Migration(NEWEST + 2, "copied", 1, copied))
-    monkeypatch.setattr(schema, "load_migrations", lambda package: steps)
+    steps = (
+        *load_migrations(schema_setup_and_check.PACKAGE),
+        table,
+        Migration(NEWEST + 2, "copied", 1, copied),
+    )
+    monkeypatch.setattr(schema_setup_and_check, "load_migrations", lambda package: steps)
 
     assert store.migrate() == NEWEST + 2
 
@@ -254,7 +265,9 @@ def test_a_migration_that_stands_in_the_way_of_others_is_tried_again(
     with raw() as connection:
         connection.execute(f"create sequence {engine.address.schema}.tries")  # which no rollback sets back
     later = Migration(NEWEST + 1, "later", 1, script)
-    monkeypatch.setattr(schema, "load_migrations", lambda package: (*load_migrations(package), later))
+    monkeypatch.setattr(
+        schema_setup_and_check, "load_migrations", lambda package: (*load_migrations(package), later)
+    )
 
     assert store.migrate() == NEWEST + 1
 

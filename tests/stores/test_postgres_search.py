@@ -18,7 +18,7 @@ from forebay.stores.postgres import search as search_module
 from forebay.stores.postgres.connection import Connection
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.reader import PostgresReader
-from forebay.stores.postgres.schema import statements_for
+from forebay.stores.postgres.schema_setup_and_check import statements_for
 from forebay.stores.postgres.search import search
 from forebay.stores.postgres.server_address import PostgresAddress
 from forebay.testing.manual_clock import ManualClock

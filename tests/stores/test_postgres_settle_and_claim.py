@@ -14,7 +14,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import StoreUnavailable
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.manual_clock import ManualClock

@@ -12,8 +12,8 @@ import redis as driver
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, everything, new_job

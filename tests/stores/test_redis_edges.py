@@ -16,9 +16,9 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreError
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.store import RedisStore
 from forebay.testing.manual_clock import ManualClock

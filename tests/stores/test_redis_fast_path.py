@@ -14,9 +14,9 @@ from forebay.domain.job import Job, JobId, QueueName
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreRefused, StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.redis.settle_and_claim import MAX_PER_CALL
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import OTHER_WORKER, WORKER, claim, complete, fail, new_job

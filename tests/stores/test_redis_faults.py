@@ -9,10 +9,10 @@ import pytest
 
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.redis_load import Load

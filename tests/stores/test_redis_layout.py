@@ -11,8 +11,8 @@ import pytest
 import redis as driver
 
 from forebay import Forebay
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import JobId
-from forebay.domain.limits import Limit
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
 from forebay.stores.factory import open_engine

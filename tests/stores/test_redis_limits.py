@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope, task_scope
 from forebay.domain.job import Job, JobId, NewJob
-from forebay.domain.limits import Limit, key_scope, task_scope
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.redis.engine import RedisEngine
 from forebay.stores.redis.store import RedisStore
 from forebay.testing.manual_clock import ManualClock

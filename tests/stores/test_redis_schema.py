@@ -11,7 +11,7 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.errors import SchemaNewer, SchemaOutdated
 from forebay.stores.redis import connection
 from forebay.stores.redis.engine import RedisEngine
-from forebay.stores.redis.schema import SCHEMA
+from forebay.stores.redis.schema_setup_and_check import SCHEMA
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.redis_support import admin, make_engine, release
 from tests.stores.support import new_job

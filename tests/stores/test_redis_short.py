@@ -12,9 +12,9 @@ import redis as driver
 
 from forebay.domain.job import Dependency, JobId, QueueName, WorkerId
 from forebay.errors import InvalidJob, QueueFull
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.redis.insert import fit_fast_path
 from forebay.stores.redis.settle_and_claim import MAX_PER_CALL, SLOW_CALLS, FastPathSwitch
 from forebay.testing.manual_clock import ManualClock

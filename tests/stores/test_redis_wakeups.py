@@ -12,7 +12,7 @@ from threading import Event
 
 import pytest
 
-from forebay.stores.contract.engine import Wakeups
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job

@@ -31,10 +31,10 @@ from forebay.errors import (
 )
 from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.server_security import ServerSecurity
+from forebay.stores.contract.claims_and_results import OnConflict, QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import OnConflict, QueueClaim
 from forebay.stores.factory import open_engine
 from forebay.stores.memory.store import MemoryStore
 from forebay.stores.remote import http_client

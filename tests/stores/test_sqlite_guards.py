@@ -24,9 +24,9 @@ from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.domain.worker_command import CommandKind
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.stores.sqlite.schema import load_sqlite_statements
+from forebay.stores.sqlite.schema_setup_and_check import load_sqlite_statements
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import WORKER, claim, complete, fail, new_job

@@ -16,7 +16,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import decide
 from forebay.domain.worker import WorkerInfo
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.store import SqliteStore
 from forebay.testing.manual_clock import ManualClock

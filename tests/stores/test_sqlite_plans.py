@@ -14,7 +14,7 @@ from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import _conditions
-from forebay.stores.sqlite.schema import load_sqlite_statements
+from forebay.stores.sqlite.schema_setup_and_check import load_sqlite_statements
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import raw
 from tests.stores.support import new_job

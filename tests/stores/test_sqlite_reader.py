@@ -21,7 +21,7 @@ from forebay.stores.sqlite import reader as reader_module
 from forebay.stores.sqlite import store as store_module
 from forebay.stores.sqlite.engine import SqliteEngine
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.schema import load_sqlite_statements
+from forebay.stores.sqlite.schema_setup_and_check import load_sqlite_statements
 from forebay.stores.sqlite.store import SqliteStore
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.sqlite_support import problems, raw

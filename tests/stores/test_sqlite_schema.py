@@ -13,11 +13,11 @@ import pytest
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.queue_counts import Counts
 from forebay.errors import SchemaNewer, SchemaOutdated, StoreError
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.shared.migration_loader import Migration, load_migrations
-from forebay.stores.sqlite import schema
+from forebay.stores.sqlite import schema_setup_and_check
 from forebay.stores.sqlite.engine import SqliteEngine
-from forebay.stores.sqlite.schema import PACKAGE, split_statements
+from forebay.stores.sqlite.schema_setup_and_check import PACKAGE, split_statements
 from forebay.stores.sqlite.store import SqliteStore
 from tests.stores.sqlite_support import problems, program, raw
 from tests.stores.support import WORKER, claim, complete, new_job
@@ -185,7 +185,7 @@ def with_steps(monkeypatch: pytest.MonkeyPatch, *scripts: str, oldest: int = 1) 
     for script in scripts:
         known.append(Migration(len(known) + 1, f"step{len(known) + 1}", 1, script))
     known[-1] = known[-1]._replace(min_program=oldest)
-    monkeypatch.setattr(schema, "load_migrations", lambda package: tuple(known))
+    monkeypatch.setattr(schema_setup_and_check, "load_migrations", lambda package: tuple(known))
 
 
 # A column with what is known of the jobs that are there, and an index of it.
@@ -292,7 +292,7 @@ def test_a_file_from_before_the_baseline_is_refused_and_left_alone(path: Path) -
 def with_another(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """Let the program know one migration more."""
     known = (*load_migrations(PACKAGE), Migration(NEWEST + 1, "another", 1, script))
-    monkeypatch.setattr(schema, "load_migrations", lambda package: known)
+    monkeypatch.setattr(schema_setup_and_check, "load_migrations", lambda package: known)
 
 
 def test_a_new_migration_is_applied_to_a_file_that_is_in_use(

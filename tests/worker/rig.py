@@ -15,7 +15,7 @@ from forebay.operations.maintenance_task import MaintenanceTask
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from forebay.clock import SystemClock
 from forebay.domain.outcome import Outcome
 from forebay.payload.codec import encode_call
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.task_invoker import Invoker, TaskInvocation
 from tests.domain.sample_jobs import a_job

@@ -14,7 +14,7 @@ from forebay.domain.outcome import Completed
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import LeaseLost, StoreUnavailable
 from forebay.telemetry.observers import SettledAttempt
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from tests.app.watched_store import Watched
 from tests.worker.rig import Rig

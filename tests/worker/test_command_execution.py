@@ -22,7 +22,7 @@ from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.command_execution import Control
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.coordinator_watchdog import Watchdog

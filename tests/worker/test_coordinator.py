@@ -14,10 +14,10 @@ from forebay.domain.retry_policy import RetryPolicy
 from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from tests.app.watched_store import Watched
 from tests.stores.support import OTHER_WORKER, claim, complete
 from tests.worker.rig import Rig

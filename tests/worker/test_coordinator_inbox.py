@@ -7,7 +7,7 @@ from time import monotonic
 
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed
-from forebay.stores.contract.values import PendingCancel
+from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.worker.coordinator_inbox import Inbox
 from tests.worker.support import DEADLINE, an_assignment
 

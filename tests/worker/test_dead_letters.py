@@ -10,7 +10,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Outcome
 from forebay.domain.settlement import OutcomeKind
 from forebay.payload.codec import encode_call
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.task_invoker import Invoker
 from tests.worker.rig import Rig
 from tests.worker.support import DEADLINE, called

@@ -11,7 +11,7 @@ import pytest
 from forebay.domain.outcome import Completed
 from forebay.errors import StoreBusy
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.deferred_settlements import (
     MAX_OFFERED,

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import SettleAndClaimResult
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from tests.worker.rig import Rig
 
 
@@ -70,7 +70,7 @@ def test_an_abandoned_attempt_stays_lost_for_its_code(rig: Rig, forgetful: Forge
     [one] = rig.threads.begin()
     for _ in range(2):
         rig.clock.advance(seconds=1)
-        coordinator._interrupter.check()
+        coordinator._interruption_policy.check()
 
     coordinator._start([one.job], rig.clock.monotonic())
 

@@ -11,12 +11,12 @@ import pytest
 from forebay.domain.job_states import JobState
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import PendingCancel
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_renewal import TICK_SECONDS, LeaseRenewal, unclosed_stores
 from forebay.worker.slots import Slots
 from tests.app.watched_engine import WatchedEngine

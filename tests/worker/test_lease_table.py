@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from forebay.domain.lease import Lease
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_table import ROW_BYTES, LeaseTable
 from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import a_job

@@ -16,8 +16,8 @@ from forebay.domain.metrics import TEN_SECONDS, MetricRow, TaskStats, merge_stat
 from forebay.domain.outcome import AttemptError, Failed
 from forebay.errors import StoreRefused, StoreUnavailable
 from forebay.maintenance.lease_sweeper import Sweeper
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.shared.metric_rows import iter_rows
 from forebay.telemetry.observers import SettledAttempt
 from tests.app.watched_store import Watched

@@ -18,7 +18,7 @@ from forebay.app.task import Task
 from forebay.domain.job_states import JobState
 from forebay.errors import StoreBusy
 from forebay.operations.settlement_isolation import settle_and_claim_isolating
-from forebay.stores.contract.values import SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.postgres.engine import PostgresEngine
 from forebay.worker import coordinator
 from tests.stores.sqlite_support import in_thread

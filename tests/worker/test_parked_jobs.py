@@ -15,7 +15,7 @@ from forebay.domain.outcome import Interrupted
 from forebay.domain.progress import ProgressUpdate, StepResult
 from forebay.domain.settlement import decide
 from forebay.payload.codec import VERSION, encode_result
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.support import DEADLINE, eventually
 

@@ -13,7 +13,7 @@ import pytest
 from forebay import Forebay
 from forebay.domain.job import DEFAULT_QUEUE
 from forebay.errors import ConfigError
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from forebay.worker.worker import Worker
 from tests.app.watched_engine import WatchedEngine
 from tests.worker.support import DEADLINE, eventually, no_thread_stays

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.errors import ConfigError
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.process_recycler import ProcessLimits, Recycler, Retirement, ThreadHealth
 from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import a_job

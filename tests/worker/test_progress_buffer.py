@@ -13,7 +13,7 @@ from forebay.errors import StoreUnavailable
 from forebay.payload.codec import encode_result
 from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.progress_buffer import ProgressBuffer
 from forebay.worker.task_invoker import JobInterrupted
 from tests.app.watched_store import Held, Watched

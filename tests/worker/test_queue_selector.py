@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from forebay.domain.job import Job, JobId, QueueName
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PrefetchPolicy

@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from forebay.domain.job import JobId
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Slots
 from tests.domain.sample_jobs import NOW, a_job

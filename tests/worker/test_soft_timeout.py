@@ -12,7 +12,7 @@ import pytest
 
 from forebay import ConfigError, Forebay, InvalidJob, current_job
 from forebay.domain.job_states import JobState
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.task_invoker import Invoker
 from tests.worker.rig import Rig

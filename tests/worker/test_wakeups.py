@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forebay import Forebay
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.stores.postgres import wakeups
 from forebay.worker import coordinator, idle_polling
 from forebay.worker.worker import Worker

@@ -29,7 +29,14 @@ from forebay.domain.operator_changes import changes_between
 from forebay.errors import AlertNotFound, AlertRuleNotFound, ConfigError, IllegalTransition
 from forebay.operations.alerts.evaluation import EvaluationResult, evaluate, trim_history
 from forebay.operations.alerts.notification_jobs import enqueue_notifications
-from forebay.operations.alerts.records import ALERTS, CHANNELS, RULES, StoredRecord, all_rules, audit_event
+from forebay.operations.alerts.stored_rules_alerts_and_channels import (
+    ALERTS,
+    CHANNELS,
+    RULES,
+    StoredRecord,
+    all_rules,
+    audit_event,
+)
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.id_generator import new_id

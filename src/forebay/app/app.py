@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, 
 from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, make_execution_policy
 from forebay.app.hooks import Hook, Hooks, Listener, register
-from forebay.app.job_builder import JobBuilder
 from forebay.app.job_handle import JobHandle
-from forebay.app.job_options import CallOptions, TaskOptions, check_names, make_template, merge_options
+from forebay.app.job_options import CallOptions, TaskOptions, check_names, merge_options
+from forebay.app.job_template import make_template
+from forebay.app.named_job_builder import JobBuilder
 from forebay.app.queue_admin import QueueAdmin
 from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from forebay.app.alerts import Alerts
     from forebay.app.chain_and_group import Step
     from forebay.app.consumer import Consumer
+    from forebay.app.dead_letters import DeadLetters
+    from forebay.app.limits import Limits
     from forebay.app.middleware import Middleware
     from forebay.app.workflow import Workflow
     from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
@@ -39,9 +42,9 @@ if TYPE_CHECKING:
     from forebay.domain.job_views import JobSummary
     from forebay.domain.queue_counts import Counts
     from forebay.payload.blob_stores import Blobs
-    from forebay.payload.encryption import EncryptionKeys
+    from forebay.payload.encryption_keys import EncryptionKeys
+    from forebay.stores.contract.claims_and_results import OnConflict
     from forebay.stores.contract.engine import Engine
-    from forebay.stores.contract.values import OnConflict
     from forebay.worker.worker import Worker
 
 F = TypeVar("F", bound=Hook)
@@ -284,7 +287,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
 
     def job(self, job_id: str) -> JobHandle[Any]:
         """Return a handle for a job that was enqueued elsewhere; does not check that it exists."""
-        from forebay.stores.contract.values import InsertResult  # noqa: PLC0415 - a tenth of the import's time
+        from forebay.stores.contract.claims_and_results import InsertResult  # noqa: PLC0415 - a tenth of the import's time
 
         return JobHandle(self.client, InsertResult(id=JobId(job_id), is_new=False))
 
@@ -316,6 +319,21 @@ class Forebay(ScheduleDecorators, QueueAdmin):
     ) -> Page:
         """`search` for coroutines."""
         return await self.client.run_in_thread(self.search, query, limit=limit, after=after)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The dead letters: `failure_groups`, and `revive`, `purge` and `revive_gradually` for many of
+        them."""
+        from forebay.app.dead_letters import DeadLetters  # noqa: PLC0415 - most programs never use it
+
+        return DeadLetters(self.client, self.engine)
+
+    @property
+    def limits(self) -> Limits:
+        """Bounds on concurrent jobs and on the rate of starts: `set`, `remove` and `list`."""
+        from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
+
+        return Limits(self.client)
 
     @property
     def alerts(self) -> Alerts:
@@ -405,7 +423,7 @@ class Forebay(ScheduleDecorators, QueueAdmin):
         from random import random  # noqa: PLC0415 - like the next three, programs that only enqueue need none
 
         from forebay.operations.lease_sweep import sweep  # noqa: PLC0415
-        from forebay.stores.contract.values import BATCH  # noqa: PLC0415
+        from forebay.stores.contract.claims_and_results import BATCH  # noqa: PLC0415
         from forebay.stores.id_generator import new_worker_id  # noqa: PLC0415
 
         sweeper, moved = new_worker_id(), 0

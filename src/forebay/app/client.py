@@ -16,7 +16,7 @@ from forebay.app.job_read_batcher import ReadBatcher
 from forebay.app.offload_thread import OffloadThread
 from forebay.clock import Clock
 from forebay.deferred_interrupts import hold_lock, uninterrupted
-from forebay.domain.actor import check_actor
+from forebay.domain.actor_name import check_actor
 from forebay.domain.dependency_graph import sort_topologically
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_update import JobUpdate
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from forebay.domain.progress import JobProgress
     from forebay.domain.queue_counts import Counts
     from forebay.domain.settlement import Settlement
+    from forebay.stores.contract.claims_and_results import ActionResult, InsertResult, OnConflict
     from forebay.stores.contract.engine import Engine
     from forebay.stores.contract.reader import Reader
     from forebay.stores.contract.store import Store
-    from forebay.stores.contract.values import ActionResult, InsertResult, OnConflict
 
 P = ParamSpec("P")
 T = TypeVar("T")

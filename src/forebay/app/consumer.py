@@ -44,10 +44,10 @@ from forebay.operations.settlement_isolation import (
     settle_and_claim_isolating,
 )
 from forebay.payload.codec import decode_call, encode_result
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import Observers, SettledAttempt
 

@@ -16,7 +16,7 @@ from forebay.telemetry.observers import Observers
 if TYPE_CHECKING:
     from forebay.domain.outcome import AttemptError
     from forebay.domain.settlement import Settlement
-    from forebay.stores.contract.values import SettleAndClaimResult
+    from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 
 Hook: TypeAlias = Callable[[], Any]
 # The job is None if the error is one of the worker itself.

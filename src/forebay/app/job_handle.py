@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forebay.domain.dependencies import Edge
     from forebay.domain.job_history import Timeline
     from forebay.domain.progress import JobProgress, LogLine, Progress
-    from forebay.stores.contract.values import ActionResult, InsertResult
+    from forebay.stores.contract.claims_and_results import ActionResult, InsertResult
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forebay.app.client import Client
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.durations_and_instants import Duration, duration_within
 from forebay.domain.job import DAY_MS
-from forebay.domain.limits import Limit
 
 
 class Limits:

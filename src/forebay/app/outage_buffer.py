@@ -27,7 +27,7 @@ from forebay.errors import (
     StoreUnavailable,
     TooManyRequests,
 )
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.id_generator import new_id
 
 if TYPE_CHECKING:

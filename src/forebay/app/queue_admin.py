@@ -1,4 +1,4 @@
-"""Queue administration of an app: settings, limits, dead letters, estimated drain time."""
+"""Queue administration of an app: settings, and the estimated drain time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from forebay.domain.job_validation import check_queue_name
 from forebay.errors import ConfigError
 
 if TYPE_CHECKING:
-    from forebay.app.dead_letters import DeadLetters
-    from forebay.app.limits import Limits
     from forebay.domain.queue import Queue
-    from forebay.stores.contract.engine import Engine
 
 _UNIT: Final = "_ms"
 
@@ -51,22 +48,6 @@ class QueueAdmin:
     """The part of an app that administers queues."""
 
     client: Client
-    engine: Engine
-
-    @property
-    def dead_letters(self) -> DeadLetters:
-        """The dead letters: `failure_groups`, and `revive`, `purge` and `revive_gradually` for many of
-        them."""
-        from forebay.app.dead_letters import DeadLetters  # noqa: PLC0415 - most programs never use it
-
-        return DeadLetters(self.client, self.engine)
-
-    @property
-    def limits(self) -> Limits:
-        """Bounds on concurrent jobs and on the rate of starts: `set`, `remove` and `list`."""
-        from forebay.app.limits import Limits  # noqa: PLC0415 - most programs set none
-
-        return Limits(self.client)
 
     def configure_queue(self, queue: str, **options: Unpack[QueueOptions]) -> Queue:
         """Create a queue, or change the given settings of it. Every worker and client follows at once.

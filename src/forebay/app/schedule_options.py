@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Literal, TypedDict, cast
 
-from forebay.app.job_options import CallOptions, make_template, merge_options
+from forebay.app.job_options import CallOptions, merge_options
+from forebay.app.job_template import make_template
 from forebay.app.registry import Registry
 from forebay.app.task import Task
 from forebay.domain.durations_and_instants import Duration, Instant, duration_within, instant_ms

@@ -33,10 +33,10 @@ from forebay.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import FireResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult
 
 T = TypeVar("T")
 

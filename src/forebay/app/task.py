@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, check_timeout_order
 from forebay.app.job_handle import JobHandle
-from forebay.app.job_options import CallOptions, JobTemplate, KeyFrom, make_template, merge_options
+from forebay.app.job_options import CallOptions, KeyFrom, merge_options
+from forebay.app.job_template import JobTemplate, make_template
 from forebay.app.signature_check import SignatureCheck
 from forebay.domain.job import DEFAULT_QUEUE, NewJob
 from forebay.domain.job_validation import MAX_PAYLOAD
@@ -21,7 +22,7 @@ from forebay.payload.codec import encode_call
 from forebay.payload.coercion import Coercion
 
 if TYPE_CHECKING:
-    from forebay.stores.contract.values import OnConflict
+    from forebay.stores.contract.claims_and_results import OnConflict
 
 P = ParamSpec("P")
 R = TypeVar("R")

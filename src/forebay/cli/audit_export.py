@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from forebay.cli.audit_sinks import Sink, SinkFailed
 from forebay.cli.stop_signals import collect_signals
 from forebay.domain.audit_hash_chain import START, ChainLine, ChainLink, find_flaw
-from forebay.domain.document import Document
 from forebay.domain.job_query import MAX_PAGE
+from forebay.domain.stored_document import Document
 from forebay.errors import IllegalTransition, StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

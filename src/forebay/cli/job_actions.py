@@ -17,7 +17,7 @@ from forebay.domain.job import JobId
 from forebay.domain.job_query import JobQuery
 from forebay.domain.job_states import JobState
 from forebay.operations.job_search import count_jobs
-from forebay.stores.contract.values import BATCH, ActionResult
+from forebay.stores.contract.claims_and_results import BATCH, ActionResult
 
 Progress = Callable[[int], None]
 

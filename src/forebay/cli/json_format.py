@@ -25,7 +25,7 @@ from forebay.errors import PayloadError
 from forebay.operations.job_timeline import timeline_lines
 from forebay.payload.codec import decode_call, decode_result
 from forebay.payload.masking import mask
-from forebay.stores.contract.values import ActionResult
+from forebay.stores.contract.claims_and_results import ActionResult
 
 # How an engine stores a job is no part of the JSON answers.
 _INTERNAL_FIELDS: Final = ("seq", "rank", "age_capped", "payload", "result", "unstarted")

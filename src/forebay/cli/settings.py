@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.cli.suggestions import suggest
-from forebay.domain.actor import check_actor
+from forebay.domain.actor_name import check_actor
 from forebay.domain.alert_channel import SECRET_VARIABLE_PREFIX
 from forebay.errors import ConfigError
 from forebay.telemetry.log_setup import LogFormat

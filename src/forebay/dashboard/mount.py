@@ -24,10 +24,11 @@ from litestar.types import ASGIApp
 from forebay.app.app import Forebay
 from forebay.dashboard.static_files import Receive, Scope, Send, StaticFiles, is_page
 from forebay.errors import ConfigError, Forbidden, ForebayError, StoreUnavailable
+from forebay.service.asgi_mount_scope import local_scope
 from forebay.service.auth import KeyAuthenticator, OpenAccess
 from forebay.service.client_rates_and_quotas import ClientRateLimiter
 from forebay.service.http.app import http_app
-from forebay.service.http.auth import refuse
+from forebay.service.http.asgi_responses import refuse
 from forebay.service.http.embedded_auth import (
     HOST_SCOPE,
     Admit,
@@ -36,7 +37,6 @@ from forebay.service.http.embedded_auth import (
     require_embedded_user,
 )
 from forebay.service.loopback import is_loopback
-from forebay.service.mount_scope import local_scope
 from forebay.service.service import Service
 
 __all__ = ["Dashboard", "EmbeddedUser"]

@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from forebay.service.mount_scope import BASE
+from forebay.service.asgi_mount_scope import BASE
 
 ROOT: Final = "/dashboard/"
 STATIC: Final = Path(__file__).parent / "static"

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from forebay.domain.concurrency_and_rate_limits import MAX_LIMIT, Limit
 from forebay.domain.job_history import Changes
 from forebay.domain.job_validation import check_kind, check_queue_name, check_task_name, check_text
-from forebay.domain.limits import MAX_LIMIT, Limit
 from forebay.errors import ConfigError, InvalidJob
 
 MAX_GRANTS: Final = 100

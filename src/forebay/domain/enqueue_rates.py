@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit, queue_scope
 from forebay.domain.job import NewJob
-from forebay.domain.limits import Bucket, Limit, queue_scope
 from forebay.domain.queue import Queue
 from forebay.errors import RateLimited
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import Job, QueueName
 from forebay.domain.job_history import Changes
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Limit
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 

@@ -8,9 +8,9 @@ from typing import Final, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from forebay.domain.concurrency_and_rate_limits import narrow_scopes, scopes_of
 from forebay.domain.job import Job, JobId, NewJob, QueueName
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import narrow_scopes, scopes_of
 from forebay.domain.outcome import (
     AttemptError,
     Cancelled,

@@ -43,7 +43,7 @@ def deliver_due(
 
 
 def _deliver_one(consumer: Consumer, reader: Reader, job: Job, policy: DeliveryPolicy | None) -> None:
-    from forebay.operations.alerts.notification import ChannelLocked, deliver  # noqa: PLC0415 - most workers need no TLS or mail
+    from forebay.operations.alerts.webhook_and_mail_delivery import ChannelLocked, deliver  # noqa: PLC0415 - most workers need no TLS or mail
 
     if job.task != ALERT_TASK:
         consumer.discard(job, f"it is no delivery, and {ALERT_QUEUE} is for deliveries alone")

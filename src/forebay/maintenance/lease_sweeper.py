@@ -16,9 +16,9 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.errors import StoreBusy, StoreUnavailable
 from forebay.maintenance.store_clock_steps import StoreClock
 from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
+from forebay.stores.contract.claims_and_results import BATCH, LeaseRefusal
 from forebay.stores.contract.clock_readings import LATE_MS
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH, LeaseRefusal
 from forebay.telemetry.observers import SettledAttempt
 
 OnSettled: TypeAlias = Callable[[Sequence[SettledAttempt]], object]

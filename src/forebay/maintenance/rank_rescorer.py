@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from forebay.stores.contract.claims_and_results import BATCH
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH
 
 
 class Rescorer(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,9 @@ from forebay.app.schedules import save_declared
 from forebay.clock import Clock, SystemClock
 from forebay.domain.schedule import ScheduleDefinition
 from forebay.errors import ConfigError, StoreUnavailable
-from forebay.stores.contract.engine import Engine, Wakeups
+from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 
 LONGEST_SLEEP_SECONDS: Final = 60.0
 # A wake-up comes with every new job; after one the scheduler queries the store, and then pauses at least this

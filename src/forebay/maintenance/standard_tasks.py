@@ -14,7 +14,7 @@ from forebay.maintenance.due_job_promoter import Promoter
 from forebay.maintenance.gradual_reviver import GradualReviver
 from forebay.maintenance.lease_sweeper import OnSettled, Sweeper
 from forebay.maintenance.metrics_rollup import MetricsRollup
-from forebay.maintenance.pruner import Pruner
+from forebay.maintenance.pruner_and_audit_chain import Pruner
 from forebay.maintenance.rank_rescorer import Rescorer
 from forebay.maintenance.schedule_enqueuer import ScheduleEnqueuer
 from forebay.maintenance.unserved_queue_warner import UnservedQueueWarner

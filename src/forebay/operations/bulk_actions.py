@@ -17,10 +17,10 @@ from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import LIVE, JobState
 from forebay.operations.failure_groups import filter_by_group
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.revive_options import REVIVE_NOW, ReviveOptions
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult
 
 Progress: TypeAlias = Callable[[int], None]
 OnResults: TypeAlias = Callable[[Sequence[ActionResult]], None]

@@ -21,7 +21,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.document import Document
 from forebay.domain.gradual_revive import (
     MAX_QUERY_BYTES,
     GradualRevive,
@@ -36,6 +35,7 @@ from forebay.domain.job_history import Changes, Event, EventKind
 from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import JobStateInfo
+from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, GradualReviveNotFound, IllegalTransition, StoreUnavailable
 from forebay.operations.failure_groups import STATES_BATCH, filter_by_group, load_states, restrict_to_dead
 from forebay.stores.contract.reader import Reader

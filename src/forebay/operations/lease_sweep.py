@@ -8,8 +8,8 @@ from forebay.domain.job import WorkerId
 from forebay.domain.outcome import Lost
 from forebay.domain.settlement import Settlement, decide
 from forebay.operations.settlement_isolation import failed_settlement, settle_and_claim_isolating
+from forebay.stores.contract.claims_and_results import BATCH
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH
 
 _LEASE_ENDED = "the lease ended without a word from the worker, or the worker died"
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, LimitUsage, limit_scope
 from forebay.domain.job import QueueName, WorkerId
 from forebay.domain.lane import is_limit_lane, limit_scope_of
-from forebay.domain.limits import GLOBAL, Limit, LimitUsage, limit_scope
 from forebay.domain.queue_counts import Counts, LaneCount
 from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.stores.contract.reader import Reader

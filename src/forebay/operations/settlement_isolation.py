@@ -15,8 +15,8 @@ from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement, decide
 from forebay.domain.storable_text import escape_unencodable
 from forebay.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from forebay.stores.contract.claims_and_results import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.telemetry.log_fields import lease_fields
 
 Fallback = Callable[[Settlement, Exception], Settlement]

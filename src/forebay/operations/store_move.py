@@ -28,16 +28,16 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.clock import Clock
-from forebay.domain.document import Document
 from forebay.domain.job import JobId, QueueName, WorkerId
 from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import LIVE, JobState
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.schedule import Schedule
 from forebay.domain.store_move import JobExport, MoveComparison, MoveResult
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import HeartbeatStatus, WorkerState
 from forebay.errors import ConfigError, IllegalTransition
-from forebay.operations.alerts.records import ALERTS, BOARDS, CHANNELS, RULES
+from forebay.operations.alerts.stored_rules_alerts_and_channels import ALERTS, BOARDS, CHANNELS, RULES
 from forebay.operations.gradual_revive import KIND as GRADUAL_REVIVES
 from forebay.operations.lease_sweep import sweep
 from forebay.operations.store_move_comparison import ComparisonBuilder, check_agreement

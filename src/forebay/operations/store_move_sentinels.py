@@ -25,10 +25,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState
 from forebay.domain.store_move import JobExport
+from forebay.domain.stored_document import Document
 from forebay.payload.codec import encode_call
 from forebay.payload.store_move_records import CopiedIds
 from forebay.stores.contract.reader import Reader

@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.alert_channel import Channel
-from forebay.domain.document import Document
+from forebay.domain.stored_document import Document
 from forebay.errors import CorruptPayload
 from forebay.payload.codec import parse_frame
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 
 _FIELD: Final = "encrypted"
 _decode: Final = msgspec.json.Decoder(Channel).decode

@@ -11,18 +11,18 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from forebay.domain.document import CHANNEL, Document
 from forebay.domain.job import Job, JobId, NewJob
 from forebay.domain.lane import capability_lane
 from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.schedule import Schedule
 from forebay.domain.settlement import Settlement
+from forebay.domain.stored_document import CHANNEL, Document
 from forebay.errors import BlobGone, CorruptPayload, StoreUnavailable
 from forebay.payload.blob_stores import BlobName, Blobs, blob_name
 from forebay.payload.codec import check_new_payload, check_queue, frame, parse_frame, unreadable_marker
-from forebay.payload.encryption import EncryptionKeys
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.id_generator import new_id
 
 MAX_INLINE: Final = 262_144

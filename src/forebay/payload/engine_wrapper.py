@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, cast
 
 from msgspec.structs import replace
 
-from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId, NewJob, WorkerId
 from forebay.domain.job_history import Timeline
 from forebay.domain.lease import Lease
@@ -21,17 +20,24 @@ from forebay.domain.progress import JobProgress, ProgressUpdate
 from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
+from forebay.domain.stored_document import Document
 from forebay.errors import ConfigError, ForebayError, StoreBusy, StoreLocked, StoreUnavailable
 from forebay.payload.blob_garbage_collection import BlobCollector
 from forebay.payload.blob_stores import Blobs, FolderBlobs
-from forebay.payload.encryption import EncryptionKeys
 from forebay.payload.encryption_and_offload import MAX_INLINE, PayloadPipeline, blob_of
+from forebay.payload.encryption_keys import EncryptionKeys
 from forebay.payload.store_identity import StoreIdentity
+from forebay.stores.contract.claims_and_results import (
+    BATCH,
+    ActionResult,
+    InsertResult,
+    QueueClaim,
+    SettleAndClaimResult,
+)
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import DueSchedules, FireResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH, ActionResult, InsertResult, QueueClaim, SettleAndClaimResult
 
 COLLECT_EVERY_MS: Final = 60_000
 

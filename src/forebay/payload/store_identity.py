@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from forebay.domain.document import Document
+from forebay.domain.stored_document import Document
 from forebay.errors import Forbidden, StoreUnavailable
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

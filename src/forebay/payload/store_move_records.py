@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from forebay.domain.document import Document
 from forebay.domain.job import QueueName
 from forebay.domain.job_query import MAX_PAGE
 from forebay.domain.queue import QueueState
+from forebay.domain.stored_document import Document
 from forebay.payload.blob_stores import ORPHAN_AGE_MS
 from forebay.prepared_types import prepare_type
 from forebay.stores.contract.reader import Reader

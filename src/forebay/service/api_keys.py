@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import asdict
 
 from forebay.domain.api_key import NO_QUOTA, ApiKey, Grant, KeyState, Quota, key_changes
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.stored_document import Document
 from forebay.errors import ApiKeyNotFound, IllegalTransition, StoreUnavailable
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

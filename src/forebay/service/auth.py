@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.api_key import ApiKey, KeyState
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import StoreError, StoreUnavailable, Unauthenticated
 from forebay.service.api_keys import StoredKey, all_keys, digest_of, parse_token, save_key
 from forebay.service.browser_sessions import SessionCache, ShownSession

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from forebay.clock import Clock
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.login_session import LoginSession
+from forebay.domain.stored_document import Document
 from forebay.errors import SessionNotFound, StoreError, StoreUnavailable
 from forebay.service.api_keys import PAGE, SECRET_BYTES, digest_of
 from forebay.stores.contract.reader import Reader

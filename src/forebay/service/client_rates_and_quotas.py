@@ -22,7 +22,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from forebay.clock import Clock
 from forebay.domain.api_key import NO_QUOTA, Quota
-from forebay.domain.limits import Bucket, Limit
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit
 from forebay.errors import TooManyRequests
 
 # Beyond this number the least recently used bucket is evicted; a new one is full.

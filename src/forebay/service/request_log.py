@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.clock import Clock
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.errors import TooManyRequests
 from forebay.service.api_keys import parse_token
 from forebay.service.client_rates_and_quotas import ClientRateLimiter

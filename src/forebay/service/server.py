@@ -20,7 +20,7 @@ import uvicorn
 from forebay.errors import ConfigError
 from forebay.service.http.access_log import AccessLog
 from forebay.service.http.app import http_app
-from forebay.service.http.connection_limits import ConnectionLimits
+from forebay.service.http.connection_timeouts import TimedConnection
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.service.server_security import ListenAddress, ServerSecurity, check_exposure
 from forebay.service.service import Service
@@ -100,7 +100,11 @@ class Server(uvicorn.Server):
                 proxy_headers=False,
                 http=cast(
                     "type[asyncio.Protocol]",
-                    partial(ConnectionLimits, budget=secured.budget(where), refusals=self.service.refusals),
+                    partial(
+                        TimedConnection,
+                        slots=secured.connection_slots(where),
+                        refusals=self.service.refusals,
+                    ),
                 ),
                 ws="none",
                 timeout_graceful_shutdown=shutdown_timeout,

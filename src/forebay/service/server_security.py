@@ -10,16 +10,16 @@ import msgspec
 
 from forebay.domain.allowed_alert_addresses_and_secrets import DeliveryPolicy
 from forebay.domain.api_key import DEFAULT_QUOTA, Quota
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.login_session import SessionLimits
 from forebay.domain.openid_roles import OpenIdSettings
 from forebay.errors import ConfigError
 from forebay.service.auth import OPEN_RATE, Authenticator, KeyAuthenticator, OpenAccess
 from forebay.service.client_rates_and_quotas import ClientRateLimiter
-from forebay.service.connection_budgets import Budget
 from forebay.service.loopback import is_loopback
 from forebay.service.resources.logins import LoginSettings
 from forebay.service.service import Service
+from forebay.service.slots_by_address import AddressSlots
 from forebay.service.tls_certificates import Certificates, ClientCertificate
 
 DEFAULT_PORT: Final = 8080
@@ -151,12 +151,12 @@ class ServerSecurity(msgspec.Struct, frozen=True, kw_only=True):
             return self.max_connections
         return max(1, min(self.max_connections, files - _OTHER_FILES))
 
-    def budget(self, address: ListenAddress) -> Budget:
-        """Return the budget of connections for a listener at this address."""
+    def connection_slots(self, address: ListenAddress) -> AddressSlots:
+        """Return the slots of connections for a listener at this address."""
         max_per_address = self.max_connections_per_address
         if max_per_address is None and self.counts_addresses(address):
             max_per_address = MAX_CONNECTIONS_PER_ADDRESS
-        return Budget(self.available_connections, max_per_address)
+        return AddressSlots(self.available_connections, max_per_address)
 
     def headers(self, address: ListenAddress) -> list[tuple[str, str]]:
         """Return headers for every answer. Browsers apply HSTS to all ports of a host, so loopback gets

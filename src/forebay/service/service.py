@@ -18,24 +18,26 @@ from forebay.service.request_log import Refusals
 from forebay.service.resources.alerts import AlertResource
 from forebay.service.resources.api_keys import KeyResource
 from forebay.service.resources.audit import AuditResource
+from forebay.service.resources.concurrency_and_rate_limits import LimitResource
 from forebay.service.resources.dead_letters import DeadLetterResource
 from forebay.service.resources.debug import DebugResource
 from forebay.service.resources.gradual_revives import GradualReviveResource
 from forebay.service.resources.job_admin import JobAdminResource
 from forebay.service.resources.job_claims import ClaimResource
 from forebay.service.resources.job_reads import JobReads
-from forebay.service.resources.jobs import JobResource
-from forebay.service.resources.limits import LimitResource
 from forebay.service.resources.logins import Logins, LoginSettings
 from forebay.service.resources.metrics import MetricResource
+from forebay.service.resources.producer_jobs import JobResource
 from forebay.service.resources.queues import QueueResource
 from forebay.service.resources.schedules import ScheduleResource
 from forebay.service.resources.workers import WorkerResource
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.event_feed import EventFeed
+from forebay.service.runtime.maintenance_loop import MaintenanceLoop
 from forebay.service.runtime.request_stats import RequestStats
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.runtime.store_readiness import StoreCheck
+from forebay.service.runtime.wakeup_polls import WakeupPolls
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.stores.contract.engine import Engine
 from forebay.stores.id_generator import new_worker_id
@@ -77,8 +79,14 @@ class Service:
                 on_settled=partial(_record_swept, metrics),
                 policy=policy,
             )
+        self.wakeup_polls: WakeupPolls = WakeupPolls(
+            worker, longest_wait, coalesces_wakeups=engine.features.coalesces_wakeups
+        )
         self.claim_waiters: ClaimWaiters = ClaimWaiters(
-            self.pool, worker, maintenance_tasks, longest_wait, roll, metrics
+            self.pool, worker, longest_wait, roll, metrics, self.wakeup_polls.on_wakeup
+        )
+        self.maintenance: MaintenanceLoop = MaintenanceLoop(
+            self.pool, maintenance_tasks, metrics, self.claim_waiters.presence, roll
         )
         self.events: EventFeed = EventFeed(self.pool)
         self.job_reads: JobReads = JobReads(self.pool)
@@ -104,21 +112,26 @@ class Service:
     async def start(self) -> None:
         """Start to listen for wake-ups of the store and to run maintenance."""
         self.claim_waiters.start()
+        self.maintenance.start()
 
     def end_waits(self) -> None:
         """End all waits and streams, and allow no new ones: a stop is near. Other requests are still
         served."""
         self.claim_waiters.end_waits()
+        self.wakeup_polls.end()
+        self.maintenance.request_stop()
         self.events.end_streams()
 
     async def stop(self) -> None:
         """Answer waiting requests and close the store handles. May be called twice."""
         try:
+            self.end_waits()
             await self.events.stop()
             await self.claim_waiters.stop()
+            await self.maintenance.stop()
             await self.claims.stop()
             await self.debug.stop()
-            await self.claim_waiters.write_metrics()
+            await self.maintenance.write_metrics()
         finally:
             await self.pool.close()
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from forebay.app.schedules import all_schedules
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import QueueName
 from forebay.domain.job_query import MAX_PAGE, JobQuery
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Limit
 from forebay.domain.queue import Queue
 from forebay.domain.schedule import Schedule
 from forebay.errors import ConfigError

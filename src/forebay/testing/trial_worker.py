@@ -24,11 +24,11 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import JobSignal, StoreUnavailable
 from forebay.payload.codec import VERSION
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.stores.id_generator import new_worker_id
 from forebay.testing.fault_injection import Killed
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator import Coordinator
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds

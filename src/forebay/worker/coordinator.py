@@ -20,11 +20,11 @@ from forebay.errors import StoreError, StoreUnavailable
 from forebay.maintenance.lease_sweeper import LEASE_MS
 from forebay.operations.maintenance_task import MaintenanceTask, notify_connected, run_due_tasks
 from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
+from forebay.stores.contract.claims_and_results import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult
 from forebay.telemetry.log_fields import job_fields
 from forebay.telemetry.observers import SettledAttempt
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.caller_transactions import EndedAttempts, next_check_at, split_settleable
 from forebay.worker.coordinator_inbox import LONGEST_SLEEP_SECONDS, Inbox
 from forebay.worker.coordinator_watchdog import Watchdog
@@ -32,7 +32,7 @@ from forebay.worker.debug_log import log_claims, log_ends
 from forebay.worker.deferred_settlements import DeferredSettlements
 from forebay.worker.executors.executor_protocol import Executors
 from forebay.worker.idle_polling import IdlePolling
-from forebay.worker.interrupter import Interrupter
+from forebay.worker.interruption_policy import InterruptionPolicy
 from forebay.worker.metrics_reporter import MetricsReporter
 from forebay.worker.prefetch import PrefetchPolicy
 from forebay.worker.process_recycler import MAX_ABANDONED
@@ -99,7 +99,9 @@ class Coordinator:
         self._queue_selector = QueueSelector(
             self.queue_weights, executors.queue_kinds, executors.known_lanes, slots, self._prefetch, clock
         )
-        self._interrupter = Interrupter(slots, inbox, executors, clock, max_abandoned=max_abandoned)
+        self._interruption_policy = InterruptionPolicy(
+            slots, inbox, executors, clock, max_abandoned=max_abandoned
+        )
         self._idle_polling = IdlePolling(is_needed=polls_when_idle)
         self._unsettled: list[tuple[Assignment, Outcome]] = []
         self._deferred = DeferredSettlements(slots, clock)
@@ -136,8 +138,8 @@ class Coordinator:
         self._watchdog.mark_progress()
         try:
             # First the steps that need no store: time passes during an outage too.
-            self._interrupter.cancel(self._inbox.take_cancels())
-            self._interrupter.check()
+            self._interruption_policy.cancel(self._inbox.take_cancels())
+            self._interruption_policy.check()
             self._unsettled += self._inbox.drain()
             self._unsettled += self._return_unstarted()
             return self._tick_with_store()
@@ -174,7 +176,7 @@ class Coordinator:
             # of a transaction that would lock a SQLite file for all processes, and here most ticks are over.
             self._dispatch(answer.jobs, requested_at)
         self._recover_leases(answer.recovered)
-        self._interrupter.cancel(answer.cancels)
+        self._interruption_policy.cancel(answer.cancels)
         if deferred := self._deferred.due():
             # With their last updates, which were left out too if another transaction holds the job.
             self._settle(
@@ -333,7 +335,7 @@ class Coordinator:
         if now >= self._retry_at:
             self._retry_seconds = min(LONGEST_RETRY_SECONDS, max(0.1, self._retry_seconds * 2))
             self._retry_at = now + self._retry_seconds * (0.5 + self._roll() / 2)
-        return max(0.0, min(self._retry_at, self._interrupter.next_check_at()) - now)
+        return max(0.0, min(self._retry_at, self._interruption_policy.next_check_at()) - now)
 
     # Dispatch
 
@@ -407,7 +409,7 @@ class Coordinator:
 
     def interrupt_all(self) -> None:
         """Interrupt everything that still runs: the drain time is over."""
-        self._interrupter.stop_all()
+        self._interruption_policy.stop_all()
 
     # Wait
 
@@ -465,7 +467,7 @@ class Coordinator:
             now + self._add_jitter(POLL_SECONDS),
             self._due_at,
             self._maintenance_at,
-            self._interrupter.next_check_at(),
+            self._interruption_policy.next_check_at(),
             self._progress_buffer.next_at(),
             self._deferred.next_at,
             next_check_at(self._unsettled, now),

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Final
 
 from forebay.domain.outcome import Outcome
-from forebay.stores.contract.values import PendingCancel
-from forebay.worker.assignment import Assignment
+from forebay.stores.contract.claims_and_results import PendingCancel
+from forebay.worker.assigned_job import Assignment
 
 LONGEST_SLEEP_SECONDS: Final = 5.0  # the coordinator never sleeps longer
 

@@ -9,7 +9,7 @@ from typing import Final
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Outcome
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.slots import Slots
 
 EndedAttempts = list[tuple[Assignment, Outcome]]

@@ -12,7 +12,7 @@ import msgspec
 
 from forebay.clock import Clock
 from forebay.domain.lease import Lease
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 
 HANGS_SECONDS: Final = 5.0
 

@@ -10,7 +10,7 @@ import msgspec
 
 from forebay.clock import Clock
 from forebay.errors import ConfigError
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from forebay.worker.slots import Slots
 
 CHECK_SECONDS: Final = 1.0

@@ -16,9 +16,9 @@ from forebay.clock import Clock
 from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.lease import Lease
 from forebay.domain.progress import MAX_LINES, LogLine, Progress, ProgressUpdate, StepResult
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.values import LeaseRefusal
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 
 EVERY_SECONDS: Final = 1.0
 # A round trip with an update whose row is locked may wait 4 s for the lock (twice `lock_timeout`), with

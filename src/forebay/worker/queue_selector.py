@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from forebay.clock import Clock
 from forebay.domain.job import Job, QueueName
-from forebay.stores.contract.values import QueueClaim
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.stores.contract.claims_and_results import QueueClaim
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.prefetch import PREFETCH_SECONDS, PrefetchPolicy
 from forebay.worker.queue_weights_and_pauses import QueueWeights

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from forebay.domain.job import JobId
 from forebay.domain.lease import Lease
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.lease_table import LeaseTable
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Final
 
 from forebay.domain.worker_command import truncate_answer
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.process_usage import resident_memory
 from forebay.worker.slots import Slots
 

@@ -45,7 +45,7 @@ from forebay.errors import (
 )
 from forebay.payload.codec import VERSION, decode_call, encode_result
 from forebay.telemetry.log_fields import job_fields
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 
 LONGEST_DELAY_MS: Final = 366 * DAY_MS
 SIGNATURE_CHANGED: Final = (

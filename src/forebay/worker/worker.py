@@ -29,8 +29,9 @@ from forebay.domain.worker import (
 from forebay.errors import ConfigError, StoreError
 from forebay.maintenance.standard_tasks import standard_tasks
 from forebay.operations.maintenance_task import MaintenanceTask, close_tasks
-from forebay.stores.contract.engine import Engine, Wakeups
+from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.id_generator import new_worker_id
 from forebay.telemetry.observers import SettledAttempt
 from forebay.telemetry.store_call_durations import log_durations

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from forebay.cli.main import main
 from forebay.domain.alert_channel import MailChannel, WebhookChannel
-from forebay.operations.alerts.records import CHANNELS
+from forebay.operations.alerts.stored_rules_alerts_and_channels import CHANNELS
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from tests.cli.command_runner import answer, call, put, refusal

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job_history import EventKind
-from forebay.domain.limits import Limit
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from tests.cli.command_runner import answer, call, put, refusal

@@ -33,7 +33,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.queue import QueueSettings, QueueState
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import StoreUnusable
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.compat import calls
 from tests.compat.conftest import MakeQueue

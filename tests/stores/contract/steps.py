@@ -17,10 +17,10 @@ from forebay.domain.queue import Queue
 from forebay.domain.queue_counts import Counts
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.settlement import Settlement, decide
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import new_job
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit
 from forebay.domain.job import NewJob
 from forebay.domain.job_history import Changes, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.queue import QueueState
 from forebay.domain.schedule import Schedule, ScheduleDefinition
 from forebay.stores.contract.reader import Reader

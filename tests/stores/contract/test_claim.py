@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.job_states import JobState
 from forebay.domain.lane import lanes_for_program
-from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -12,16 +12,16 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
 from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob
-from forebay.stores.contract.engine import Engine
-from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     ActionResult,
     InsertResult,
     QueueClaim,
     RenewResult,
     SettleAndClaimResult,
 )
+from forebay.stores.contract.engine import Engine
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.store import Store
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

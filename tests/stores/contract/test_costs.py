@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.job import MAX_COST, WorkerId
-from forebay.domain.limits import GLOBAL, Limit, key_scope, queue_scope, task_scope
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

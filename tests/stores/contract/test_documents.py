@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.domain.document import MAX_BODY, Document
 from forebay.domain.job_history import Event, EventKind
+from forebay.domain.stored_document import MAX_BODY, Document
 from forebay.errors import ConfigError
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.job import Dependency, Job, JobId, NewJob, OnFailure, QueueName
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import Limit
 from forebay.domain.outcome import Interrupted
 from forebay.domain.queue import QueueState
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, MAIL, SECOND, W1, W2, put, settle
 from tests.stores.support import claim, complete, fail, new_job

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope, task_scope
 from forebay.domain.job import Job, NewJob
 from forebay.domain.lane import is_limit_lane, limit_scope_of
-from forebay.domain.limits import Limit, key_scope, task_scope
 from forebay.domain.outcome import Completed
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, SECOND, W1, W2, ended, put, together
 from tests.stores.support import claim, complete, new_job

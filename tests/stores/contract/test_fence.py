@@ -6,12 +6,12 @@ from typing import Final
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import GLOBAL, Limit
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import lanes_for_program
 from forebay.domain.lease import Lease
-from forebay.domain.limits import GLOBAL, Limit
 from forebay.domain.outcome import (
     AttemptError,
     Completed,
@@ -24,9 +24,9 @@ from forebay.domain.outcome import (
 )
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
+from forebay.stores.contract.claims_and_results import LeaseRefusal, QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseRefusal, QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -14,9 +14,9 @@ from forebay.domain.outcome import Completed, Failed, Outcome, Snoozed
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import DuplicateJob, InvalidJob, StoreRefused
+from forebay.stores.contract.claims_and_results import SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import SettleAndClaimResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Limit, key_scope
 from forebay.domain.outcome import Completed, Failed
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from tests.cycles import cycles_after
 from tests.stores.contract.steps import BOOM, DEFAULT, W1, ended, put, put_many, states
 

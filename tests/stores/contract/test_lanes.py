@@ -12,9 +12,9 @@ from forebay.domain.lane import lanes_for_program, payload_lane, task_lane
 from forebay.domain.outcome import Completed, Failed, Parked
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts, LaneCount
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

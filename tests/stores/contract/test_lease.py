@@ -8,9 +8,15 @@ from forebay.domain.job_states import JobState
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import Completed, Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueState
+from forebay.stores.contract.claims_and_results import (
+    LeaseRefusal,
+    LeaseStatus,
+    PendingCancel,
+    QueueClaim,
+    RenewResult,
+)
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, PendingCancel, QueueClaim, RenewResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

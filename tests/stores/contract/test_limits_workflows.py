@@ -8,11 +8,11 @@ from itertools import count
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forebay.domain.concurrency_and_rate_limits import Limit, key_scope, queue_scope
 from forebay.domain.job import Dependency, Job, JobId, QueueName
-from forebay.domain.limits import Limit, key_scope, queue_scope
 from forebay.domain.outcome import Completed, Interrupted
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from tests.stores.contract.steps import W1, W2, ended
 from tests.stores.support import new_job
 

@@ -11,9 +11,10 @@ from forebay.domain.job import JobId, WorkerId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.worker import WorkerInfo, WorkerState
-from forebay.stores.contract.engine import Engine, Wakeups
+from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, HOUR, MAIL, T0, W1, W2, W3, events_of, kinds_of, put
 

@@ -10,9 +10,9 @@ import pytest
 from forebay.domain.dependencies import PROPAGATION_BATCH
 from forebay.domain.job import JobId, NewJob, QueueName
 from forebay.domain.job_states import JobState
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DAY,

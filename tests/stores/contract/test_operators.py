@@ -10,9 +10,9 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed, Failed, Interrupted
 from forebay.domain.queue_counts import Counts
 from forebay.errors import IllegalTransition, JobNotFound, StoreRefused
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -12,9 +12,9 @@ from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Failed, Interrupted, Snoozed
 from forebay.domain.queue import QueueMode
 from forebay.domain.rank import QueueRank, effective_priority
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -9,10 +9,10 @@ from forebay.domain.outcome import Completed
 from forebay.domain.queue_counts import Counts
 from forebay.domain.throughput import THROUGHPUT_JOBS, Throughput
 from forebay.errors import QueueFull, RateLimited
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -7,9 +7,9 @@ import pytest
 from forebay.domain.dependency_graph import dependencies_of
 from forebay.domain.job import OnFailure
 from forebay.domain.job_states import JobState
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import DEFAULT, W1
 from tests.stores.support import new_job

@@ -11,9 +11,9 @@ from forebay.domain.outcome import Cancelled, Completed, Discarded
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
+from forebay.stores.contract.claims_and_results import ActionResult, QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult, QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

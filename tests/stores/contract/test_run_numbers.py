@@ -9,10 +9,10 @@ from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lane import task_lane
 from forebay.domain.outcome import Completed, Discarded, Failed, Interrupted, Lost, Outcome, Parked, Snoozed
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.stores.memory.engine import MemoryEngine
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (

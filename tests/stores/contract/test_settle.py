@@ -22,9 +22,9 @@ from forebay.domain.queue_counts import Counts
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.settlement import OutcomeKind
 from forebay.errors import ForebayError, StoreRefused
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

@@ -6,9 +6,9 @@ import pytest
 
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Failed
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import BOOM, DEFAULT, HOUR, MAIL, SECOND, W1, W2, put_many, settle
 from tests.stores.support import claim

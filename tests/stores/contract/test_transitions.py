@@ -21,9 +21,9 @@ from forebay.domain.outcome import (
     Outcome,
     Snoozed,
 )
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

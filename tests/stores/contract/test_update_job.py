@@ -9,9 +9,9 @@ from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     DEFAULT,

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, UniqueUntil
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
-from forebay.domain.limits import Limit
 from forebay.domain.outcome import Completed, Failed
 from forebay.domain.queue import QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

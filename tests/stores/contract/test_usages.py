@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from forebay.domain.limits import GLOBAL, Limit, LimitUsage, key_scope, queue_scope, task_scope
+from forebay.domain.concurrency_and_rate_limits import (
+    GLOBAL,
+    Limit,
+    LimitUsage,
+    key_scope,
+    queue_scope,
+    task_scope,
+)
 from forebay.domain.outcome import Completed
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store

@@ -14,9 +14,9 @@ from forebay.domain.job_update import JobUpdate
 from forebay.domain.outcome import Completed, Discarded, Failed
 from forebay.domain.queue_counts import Counts
 from forebay.errors import InvalidJob, QueueFull, StoreRefused
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.contract.steps import (
     BOOM,

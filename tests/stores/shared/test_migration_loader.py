@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay.errors import SchemaNewer, SchemaOutdated
-from forebay.stores.postgres.schema import PACKAGE as POSTGRES
+from forebay.stores.postgres.schema_setup_and_check import PACKAGE as POSTGRES
 from forebay.stores.shared import migration_loader as module
 from forebay.stores.shared.migration_loader import (
     NOTHING_APPLIED,
@@ -14,7 +14,7 @@ from forebay.stores.shared.migration_loader import (
     load_migrations,
     pending_migrations,
 )
-from forebay.stores.sqlite.schema import PACKAGE as SQLITE
+from forebay.stores.sqlite.schema_setup_and_check import PACKAGE as SQLITE
 
 SCRIPT = "-- min_program: 1\ncreate table t (x);\n"
 

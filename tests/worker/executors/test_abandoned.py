@@ -16,7 +16,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Discarded, Failed, Outcome
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.event_loop_executor import EventLoopExecutor
 from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobTimeout

@@ -14,7 +14,7 @@ from forebay import Forebay, current_job
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.event_loop_executor import EventLoopExecutor
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays

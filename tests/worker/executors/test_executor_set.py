@@ -10,7 +10,7 @@ import pytest
 from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import QueueName
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from forebay.worker.executors.executor_set import ExecutorSet
 from forebay.worker.slots import Slots
 from tests.worker.executors.isolated_worker import children

@@ -15,7 +15,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.deferred_interrupts import check_between_calls, set_interruptible, uninterrupted, wait_for
 from forebay.domain.outcome import Completed, Interrupted
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.child_main import MainThread
 from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobInterrupted

@@ -40,11 +40,11 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId, QueueName
 from forebay.domain.outcome import Completed, Failed, Interrupted, Outcome
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import ExecutorKinds
 from forebay.worker.executors.thread_executor import ThreadExecutor
-from forebay.worker.interrupter import Interrupter
+from forebay.worker.interruption_policy import InterruptionPolicy
 from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import an_assignment, no_thread_stays
@@ -194,7 +194,7 @@ class Race:
         self.app.task(name="race")(self._race)
         clock = SystemClock()
         self.pool = ThreadExecutor(THREADS, Invoker(self.app.registry), self.inbox, clock)
-        self._interrupting = Interrupter(self.slots, self.inbox, self, clock)
+        self._interrupting = InterruptionPolicy(self.slots, self.inbox, self, clock)
 
     def executor(self, task: str) -> ThreadExecutor:
         return self.pool

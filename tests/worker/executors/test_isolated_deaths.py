@@ -18,7 +18,7 @@ from forebay.domain.job_states import JobState
 from forebay.errors import ConfigError, StoreUnusable
 from forebay.worker.executors.child_process import ChildProcess
 from forebay.worker.executors.process_memory import resident_bytes
-from forebay.worker.executors.program_origin import check_loadable
+from forebay.worker.executors.task_module_origin import check_loadable
 from tests.worker.executors.isolated_worker import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually
 

@@ -13,7 +13,7 @@ from forebay.domain.job import DEFAULT_QUEUE
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from tests.stores.support import WORKER
 from tests.worker.executors.isolated_worker import Isolating, children, isolating
 from tests.worker.support import DEADLINE, eventually

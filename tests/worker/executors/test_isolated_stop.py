@@ -12,9 +12,9 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Cancelled, Completed, Failed, Interrupted
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.executors.isolated_executor import IsolatedExecutor
-from forebay.worker.executors.program_origin import origin_of_this_program
+from forebay.worker.executors.task_module_origin import origin_of_this_program
 from forebay.worker.task_invoker import Invoker, JobInterrupted, WorkerStopping
 from tests.worker.executors import isolated_tasks
 from tests.worker.executors.isolated_worker import Isolating, is_gone, isolating, no_process_stays, pid_in

@@ -14,7 +14,7 @@ from forebay import Forebay
 from forebay.clock import SystemClock
 from forebay.domain.job import JobId
 from forebay.domain.outcome import Completed, Failed, Interrupted
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
 from tests.worker.support import DEADLINE, Collected, an_assignment, no_thread_stays, waiting_in_c

@@ -13,7 +13,7 @@ from forebay.domain.job import JobId, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command, CommandKind
-from forebay.stores.contract.values import LeaseRefusal, PendingCancel
+from forebay.stores.contract.claims_and_results import LeaseRefusal, PendingCancel
 from forebay.worker.supervisor.channel import Channel
 from forebay.worker.supervisor.messages import (
     TO_SUPERVISOR,

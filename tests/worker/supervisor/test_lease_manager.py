@@ -20,10 +20,10 @@ from forebay.domain.retry_policy import RetryPolicy
 from forebay.domain.worker import WorkerInfo, WorkerState
 from forebay.domain.worker_command import CommandKind
 from forebay.errors import StoreBusy, StoreUnavailable
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim
 from forebay.testing.manual_clock import ManualClock
 from forebay.worker.lease_table import LeaseRow, LeaseTable
 from forebay.worker.supervisor.channel import Channel

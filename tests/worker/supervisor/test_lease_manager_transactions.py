@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from forebay.domain.job_states import JobState
-from forebay.stores.contract.values import LeaseStatus
+from forebay.stores.contract.claims_and_results import LeaseStatus
 from forebay.stores.postgres.store import PostgresStore
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import make_engine, server

@@ -10,12 +10,12 @@ import pytest
 from forebay.domain.job_states import JobState
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import PendingCancel
 from forebay.testing.manual_clock import ManualClock
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Slots
 from forebay.worker.supervisor.standby_renewal import RELIEVED_SECONDS, StandbyRenewal

@@ -35,7 +35,7 @@ from forebay.domain.job_states import JobState
 from forebay.errors import IllegalTransition
 from forebay.operations.failure_groups import failure_groups
 from forebay.operations.job_search import count_jobs, search_jobs
-from forebay.stores.contract.values import ActionResult
+from forebay.stores.contract.claims_and_results import ActionResult
 
 DEAD = frozenset({JobState.DEAD})
 GROUP = click.option(

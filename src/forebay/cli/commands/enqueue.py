@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from forebay.app.app import Forebay
-from forebay.app.job_options import CallOptions, make_template
+from forebay.app.job_options import CallOptions
+from forebay.app.job_template import make_template
 from forebay.cli.app_loader import load_app
 from forebay.cli.job_filters import parse_pairs
 from forebay.cli.options import Command, DurationParam, QueueParam, TaskParam, parse_instant_ms, with_store

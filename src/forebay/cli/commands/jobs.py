@@ -46,8 +46,8 @@ from forebay.errors import JobNotFound
 from forebay.operations.bulk_actions import cancel_matching, purge, revive_matching
 from forebay.operations.job_search import search_jobs
 from forebay.operations.job_timeline import timeline_lines
+from forebay.stores.contract.claims_and_results import ActionResult, InsertResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult, InsertResult
 
 DELETABLE = frozenset(JobState) - {JobState.RUNNING}
 MAX_SHOWN_LOG_LINES = 20

@@ -10,7 +10,7 @@ import msgspec
 from forebay.cli.options import DurationParam, with_store
 from forebay.cli.output import Output, print_table
 from forebay.cli.store_session import StoreSession
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.operations.limit_status import LimitStatus, limit_statuses
 
 SCOPE = click.argument("scope", metavar="SCOPE")

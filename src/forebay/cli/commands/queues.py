@@ -34,10 +34,10 @@ from forebay.cli.output import (
     progress_bar,
 )
 from forebay.cli.store_session import StoreSession
+from forebay.domain.concurrency_and_rate_limits import Limit, scopes_of
 from forebay.domain.job import Job, QueueName
 from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.job_validation import check_queue_name
-from forebay.domain.limits import Limit, scopes_of
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.queue_counts import Counts
 from forebay.errors import IllegalTransition, QueueNotEmpty

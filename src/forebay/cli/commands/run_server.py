@@ -17,7 +17,7 @@ from forebay.cli.platform_check import not_on_windows
 from forebay.cli.store_session import StoreSession
 from forebay.dashboard.static_files import NOT_BUILT, StaticFiles, is_built
 from forebay.domain.api_key import DEFAULT_QUOTA, Quota
-from forebay.domain.limits import Limit
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.login_session import SessionLimits
 from forebay.errors import ConfigError
 

@@ -146,7 +146,7 @@ class Job:
 
 def get_current_job() -> Job | None:
     """Return the job that this code runs for; None outside of a job."""
-    from forebay.stores.contract.values import InsertResult  # noqa: PLC0415 - as in `Forebay.job`
+    from forebay.stores.contract.claims_and_results import InsertResult  # noqa: PLC0415 - as in `Forebay.job`
 
     try:
         context = current_job()

@@ -46,9 +46,9 @@ from forebay.operations.settlement_isolation import (
     settle_and_claim_isolating,
 )
 from forebay.payload.codec import VERSION, encode_result
+from forebay.stores.contract.claims_and_results import InsertResult, QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, QueueClaim, SettleAndClaimResult
 
 WAIT_SECONDS: Final = 20.0
 LONGEST_WAIT_MS: Final = 3_600_000

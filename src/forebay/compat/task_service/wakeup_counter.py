@@ -8,7 +8,7 @@ from threading import Condition
 
 from forebay.deferred_interrupts import uninterrupted, wait_for
 from forebay.errors import StoreError
-from forebay.stores.contract.engine import Wakeups
+from forebay.stores.contract.wakeups import Wakeups
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -24,8 +24,8 @@ from forebay.domain.job_views import JobSummary
 from forebay.domain.outcome import AttemptError, Discarded, Interrupted, Outcome
 from forebay.domain.retry_policy import MAX_DELAY_MS, MAX_RETRIES, RetryPolicy
 from forebay.errors import ConfigError, StoreUnusable
+from forebay.stores.contract.claims_and_results import BATCH
 from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.values import BATCH
 
 SIZE: Final = 5
 MAX_SIZE: Final = 1_000

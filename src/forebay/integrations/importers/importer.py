@@ -28,9 +28,9 @@ from forebay.integrations.importers.source import (
     describe_error,
 )
 from forebay.payload.codec import encode_call
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult
 
 MAX_PASSES: Final = 10
 METADATA_KEY: Final = "imported"

@@ -30,11 +30,11 @@ from forebay.domain.worker import HeartbeatStatus, WorkerInfo
 from forebay.errors import ConfigError, StoreError
 from forebay.integrations.opentelemetry.engine_proxy import Delegate
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.schedules import FireResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult
 from forebay.telemetry.observers import SettledAttempt
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from forebay.domain.settlement import Settlement
 from forebay.errors import Cancel, ConfigError, InvalidJob, Snooze
 from forebay.integrations.opentelemetry.engine_proxy import Delegate
 from forebay.integrations.opentelemetry.safe_calls import SafeCalls
+from forebay.stores.contract.claims_and_results import InsertResult, LeaseRefusal, SettleAndClaimResult
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, LeaseRefusal, SettleAndClaimResult
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"

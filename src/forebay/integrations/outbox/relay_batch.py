@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, Table
 
     from forebay.app.job_handle import JobHandle
-    from forebay.stores.contract.values import InsertResult
+    from forebay.stores.contract.claims_and_results import InsertResult
 
 DEFAULT_BATCH_ROWS: Final = 100
 MAX_BATCH_ROWS: Final = 1_000

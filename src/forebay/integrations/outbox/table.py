@@ -28,7 +28,7 @@ from forebay.domain.dependency_graph import sort_topologically
 from forebay.domain.job import DAY_MS, NewJob
 from forebay.errors import ConfigError, InvalidJob, PayloadError
 from forebay.operations.priority_inheritance import has_dependencies
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.id_generator import IdGenerator
 
 if TYPE_CHECKING:

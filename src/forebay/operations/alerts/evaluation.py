@@ -33,7 +33,7 @@ from forebay.domain.alert import (
 from forebay.errors import ConfigError, StoreUnavailable
 from forebay.operations.alerts.metric_snapshot import MetricSnapshot
 from forebay.operations.alerts.notification_jobs import enqueue_notifications
-from forebay.operations.alerts.records import (
+from forebay.operations.alerts.stored_rules_alerts_and_channels import (
     ALERTS,
     BOARDS,
     MAX_TRIES,

@@ -14,7 +14,7 @@ from forebay.domain.alert_channel import Channel
 from forebay.domain.job import ALERT_QUEUE, ALERT_TASK, NewJob
 from forebay.domain.retry_policy import RetryPolicy
 from forebay.errors import ForebayError, StoreError
-from forebay.operations.alerts.records import (
+from forebay.operations.alerts.stored_rules_alerts_and_channels import (
     CHANNELS,
 )
 from forebay.payload.codec import encode_call

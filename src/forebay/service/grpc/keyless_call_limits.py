@@ -11,9 +11,9 @@ import grpc
 
 from forebay.errors import TooManyRequests
 from forebay.service.auth import Authenticator
-from forebay.service.connection_budgets import Budget, network_of
-from forebay.service.grpc.incoming_message_limits import Arrivals
+from forebay.service.grpc.message_arrival_turns import Arrivals
 from forebay.service.grpc.servicer import address_of, read_message
+from forebay.service.slots_by_address import AddressSlots, network_of
 
 # Concurrent calls without a key: in total, and by address. They leave room for other calls.
 MAX_OPEN_CALLS: Final = 1_000
@@ -27,9 +27,9 @@ OPEN_ARRIVAL_TIMEOUT_SECONDS: Final = 2.0
 class OpenCalls:
     """Bounds of calls without a key: a rate by address, and a number of concurrent calls."""
 
-    def __init__(self, guard: Authenticator, budget: Budget) -> None:
+    def __init__(self, guard: Authenticator, slots: AddressSlots) -> None:
         self._guard = guard
-        self._budget = budget
+        self._slots = slots
         self._arrivals = Arrivals(MAX_OPEN_ARRIVING)
         self._arrivals_of = Arrivals(MAX_OPEN_ARRIVING_PER_ADDRESS)
 
@@ -41,12 +41,12 @@ class OpenCalls:
             self._guard.count_open_request(address)
         except TooManyRequests as exc:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
-        if not self._budget.acquire(address):
+        if not self._slots.acquire(address):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many concurrent calls without a key")
         try:
             yield
         finally:
-            self._budget.release(address)
+            self._slots.release(address)
 
     async def read(self, context: Any) -> bytes:
         """Return the message of an admitted call in its turn. Addresses take turns, and the calls of each."""

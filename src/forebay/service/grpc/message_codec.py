@@ -20,7 +20,7 @@ from msgspec import NODEFAULT, inspect
 
 from forebay.service.schema.base import InvalidRequest
 from forebay.service.schema.job_claims import OutcomeRequest
-from forebay.service.schema.jobs import DependencyRequest, EnqueueRequest
+from forebay.service.schema.producer_jobs import DependencyRequest, EnqueueRequest
 from forebay.service.schema.queues import QueueSettingsRequest
 
 WITHOUT: Final = "without"

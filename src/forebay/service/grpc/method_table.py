@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
-from forebay.service.grpc import alert_requests, requests
+from forebay.service.grpc import alert_request_messages, request_messages
 from forebay.service.permissions import (
     alerts,
     api_keys,
     audit,
+    concurrency_and_rate_limits,
     dead_letters,
     gradual_revives,
     job_claims,
     jobs,
-    limits,
     metrics,
     queues,
     schedules,
@@ -32,6 +32,7 @@ from forebay.service.schema.alerts import (
 from forebay.service.schema.api_keys import KeyList, KeyView, KeyWithToken
 from forebay.service.schema.audit import AuditCheckResponse, AuditResponse
 from forebay.service.schema.base import ChangeResponse, RequestModel, ResponseModel
+from forebay.service.schema.concurrency_and_rate_limits import LimitList, LimitView
 from forebay.service.schema.dead_letters import FailureGroupList
 from forebay.service.schema.gradual_revives import GradualReviveList, GradualReviveView
 from forebay.service.schema.job_admin import BulkResponse
@@ -44,9 +45,13 @@ from forebay.service.schema.job_claims import (
     SettleResult,
 )
 from forebay.service.schema.job_views import GraphView, JobList, JobView, PeekResponse
-from forebay.service.schema.jobs import ActionResponse, EnqueueBatchResponse, EnqueueResponse, ResultResponse
-from forebay.service.schema.limits import LimitList, LimitView
 from forebay.service.schema.metrics import QueueMetrics, QueueMetricsList, SeriesResponse
+from forebay.service.schema.producer_jobs import (
+    ActionResponse,
+    EnqueueBatchResponse,
+    EnqueueResponse,
+    ResultResponse,
+)
 from forebay.service.schema.queues import DropResponse, QueueList, QueueView
 from forebay.service.schema.schedules import PreviewResponse, ScheduleList, ScheduleRunList, ScheduleView
 from forebay.service.schema.workers import CommandList, WorkerList
@@ -89,7 +94,7 @@ def stream_method(
     return MethodSpec(request_type, response_type, stream=stream)
 
 
-def _dequeue(permit: AuthorizedRequest, data: requests.DequeueRequest) -> Awaitable[ClaimResponse]:
+def _dequeue(permit: AuthorizedRequest, data: request_messages.DequeueRequest) -> Awaitable[ClaimResponse]:
     request = ClaimRequest(
         queues=data.queues,
         tasks=data.tasks,
@@ -101,88 +106,100 @@ def _dequeue(permit: AuthorizedRequest, data: requests.DequeueRequest) -> Awaita
 
 PRODUCER: Final = (
     unary_method(
-        requests.EnqueueRequest,
+        request_messages.EnqueueRequest,
         EnqueueResponse,
         lambda permit, data: jobs.enqueue(permit, data.job, with_position=data.with_position),
     ),
-    unary_method(requests.EnqueueBatchRequest, EnqueueBatchResponse, jobs.enqueue_many),
-    unary_method(requests.GetTaskStatusRequest, JobView, lambda permit, data: jobs.job(permit, data.id)),
+    unary_method(request_messages.EnqueueBatchRequest, EnqueueBatchResponse, jobs.enqueue_many),
     unary_method(
-        requests.WaitForCompletionRequest,
+        request_messages.GetTaskStatusRequest, JobView, lambda permit, data: jobs.job(permit, data.id)
+    ),
+    unary_method(
+        request_messages.WaitForCompletionRequest,
         JobView,
         lambda permit, data: jobs.wait(permit, data.id, data.timeout_seconds),
         wait_field="timeout_seconds",
     ),
-    stream_method(requests.WatchTaskRequest, JobView, lambda permit, data: jobs.watch(permit, data.id)),
+    stream_method(
+        request_messages.WatchTaskRequest, JobView, lambda permit, data: jobs.watch(permit, data.id)
+    ),
     unary_method(
-        requests.GetTaskGraphRequest,
+        request_messages.GetTaskGraphRequest,
         GraphView,
         lambda permit, data: jobs.graph(permit, data.id, data.limit),
     ),
     unary_method(
-        requests.GetTaskResultRequest,
+        request_messages.GetTaskResultRequest,
         ResultResponse,
         lambda permit, data: jobs.result(permit, data.id),
     ),
     unary_method(
-        requests.CancelTaskRequest,
+        request_messages.CancelTaskRequest,
         ActionResponse,
         lambda permit, data: jobs.cancel(permit, data.id, data),
     ),
     unary_method(
-        requests.UpdateTaskPriorityRequest,
+        request_messages.UpdateTaskPriorityRequest,
         ActionResponse,
         lambda permit, data: jobs.update_job(permit, data.id, data),
     ),
 )
 
 CONSUMER: Final = (
-    unary_method(requests.DequeueRequest, ClaimResponse, _dequeue, wait_field="wait_seconds"),
-    unary_method(requests.DequeueBatchRequest, ClaimResponse, job_claims.claim, wait_field="wait_seconds"),
+    unary_method(request_messages.DequeueRequest, ClaimResponse, _dequeue, wait_field="wait_seconds"),
+    unary_method(
+        request_messages.DequeueBatchRequest, ClaimResponse, job_claims.claim, wait_field="wait_seconds"
+    ),
     stream_method(
-        requests.DequeueStreamRequest,
+        request_messages.DequeueStreamRequest,
         ClaimedJob,
         lambda permit, data: job_claims.stream(permit, data, data.window),
     ),
     unary_method(
-        requests.AckTaskRequest, SettleResult, lambda permit, data: job_claims.ack(permit, data.id, data)
+        request_messages.AckTaskRequest,
+        SettleResult,
+        lambda permit, data: job_claims.ack(permit, data.id, data),
     ),
     unary_method(
-        requests.NackTaskRequest, SettleResult, lambda permit, data: job_claims.nack(permit, data.id, data)
+        request_messages.NackTaskRequest,
+        SettleResult,
+        lambda permit, data: job_claims.nack(permit, data.id, data),
     ),
-    unary_method(requests.SettleTasksRequest, SettleResponse, job_claims.settle),
+    unary_method(request_messages.SettleTasksRequest, SettleResponse, job_claims.settle),
     unary_method(
-        requests.HeartbeatRequest,
+        request_messages.HeartbeatRequest,
         HeartbeatResponse,
         lambda permit, data: job_claims.heartbeat(permit, data.id, data),
     ),
     unary_method(
-        requests.ExtendVisibilityRequest,
+        request_messages.ExtendVisibilityRequest,
         HeartbeatResponse,
         lambda permit, data: job_claims.extend(permit, data.id, data),
     ),
     unary_method(
-        requests.PeekNextRequest,
+        request_messages.PeekNextRequest,
         PeekResponse,
         lambda permit, data: job_claims.peek(permit, data.queue, data.limit),
     ),
 )
 
 ADMIN: Final = (
-    unary_method(requests.ListQueuesRequest, QueueList, lambda permit, _: queues.queues(permit)),
-    unary_method(requests.GetQueueRequest, QueueView, lambda permit, data: queues.queue(permit, data.name)),
+    unary_method(request_messages.ListQueuesRequest, QueueList, lambda permit, _: queues.queues(permit)),
     unary_method(
-        requests.GetQueueMetricsRequest,
+        request_messages.GetQueueRequest, QueueView, lambda permit, data: queues.queue(permit, data.name)
+    ),
+    unary_method(
+        request_messages.GetQueueMetricsRequest,
         QueueMetrics,
         lambda permit, data: metrics.queue_metrics(permit, data.queue, data.window_seconds),
     ),
     unary_method(
-        requests.ListQueueMetricsRequest,
+        request_messages.ListQueueMetricsRequest,
         QueueMetricsList,
         lambda permit, data: metrics.all_metrics(permit, data.window_seconds),
     ),
     unary_method(
-        requests.GetQueueMetricsTimeSeriesRequest,
+        request_messages.GetQueueMetricsTimeSeriesRequest,
         SeriesResponse,
         lambda permit, data: metrics.metric_series(
             permit,
@@ -194,154 +211,162 @@ ADMIN: Final = (
             resolution_seconds=data.resolution_seconds,
         ),
     ),
-    unary_method(requests.CreateQueueRequest, QueueView, queues.create_queue),
+    unary_method(request_messages.CreateQueueRequest, QueueView, queues.create_queue),
     unary_method(
-        requests.UpdateQueueConfigRequest,
+        request_messages.UpdateQueueConfigRequest,
         QueueView,
         lambda permit, data: queues.configure_queue(permit, data.name, data.settings),
     ),
     unary_method(
-        requests.DeleteQueueRequest,
+        request_messages.DeleteQueueRequest,
         DropResponse,
         lambda permit, data: queues.delete_queue(permit, data.name, force=data.force),
     ),
     unary_method(
-        requests.PauseQueueRequest,
+        request_messages.PauseQueueRequest,
         QueueView,
         lambda permit, data: queues.pause_queue(permit, data.name),
     ),
     unary_method(
-        requests.ResumeQueueRequest,
+        request_messages.ResumeQueueRequest,
         QueueView,
         lambda permit, data: queues.resume_queue(permit, data.name),
     ),
     unary_method(
-        requests.DrainQueueRequest,
+        request_messages.DrainQueueRequest,
         QueueView,
         lambda permit, data: queues.drain_queue(permit, data.name),
     ),
     unary_method(
-        requests.PurgeQueueRequest,
+        request_messages.PurgeQueueRequest,
         BulkResponse,
         lambda permit, data: queues.purge_queue(permit, data.name, data),
     ),
     unary_method(
-        requests.RequeueTasksRequest,
+        request_messages.RequeueTasksRequest,
         BulkResponse,
         lambda permit, data: queues.requeue(permit, data.name, data),
     ),
-    unary_method(requests.SearchTasksRequest, JobList, jobs.search),
-    unary_method(requests.BulkTasksRequest, BulkResponse, jobs.bulk),
+    unary_method(request_messages.SearchTasksRequest, JobList, jobs.search),
+    unary_method(request_messages.BulkTasksRequest, BulkResponse, jobs.bulk),
     unary_method(
-        requests.DeleteTaskRequest,
+        request_messages.DeleteTaskRequest,
         ActionResponse,
         lambda permit, data: jobs.delete_job(permit, data.id),
     ),
     unary_method(
-        requests.ReviveTaskRequest,
+        request_messages.ReviveTaskRequest,
         ActionResponse,
         lambda permit, data: jobs.revive(permit, data.id, data),
     ),
     unary_method(
-        requests.ReplayTaskRequest,
+        request_messages.ReplayTaskRequest,
         EnqueueResponse,
         lambda permit, data: jobs.replay(permit, data.id, data),
     ),
-    unary_method(requests.ListDeadLetterTasksRequest, JobList, dead_letters.dead_letters),
-    unary_method(requests.RequeueFromDeadLetterRequest, BulkResponse, dead_letters.revive_dead),
-    unary_method(requests.PurgeDeadLetterQueueRequest, BulkResponse, dead_letters.purge_dead),
-    unary_method(requests.ListFailureGroupsRequest, FailureGroupList, dead_letters.failure_groups),
-    unary_method(requests.StartGradualReviveRequest, GradualReviveView, gradual_revives.start_gradual_revive),
+    unary_method(request_messages.ListDeadLetterTasksRequest, JobList, dead_letters.dead_letters),
+    unary_method(request_messages.RequeueFromDeadLetterRequest, BulkResponse, dead_letters.revive_dead),
+    unary_method(request_messages.PurgeDeadLetterQueueRequest, BulkResponse, dead_letters.purge_dead),
+    unary_method(request_messages.ListFailureGroupsRequest, FailureGroupList, dead_letters.failure_groups),
     unary_method(
-        requests.ListGradualRevivesRequest,
+        request_messages.StartGradualReviveRequest, GradualReviveView, gradual_revives.start_gradual_revive
+    ),
+    unary_method(
+        request_messages.ListGradualRevivesRequest,
         GradualReviveList,
         lambda permit, _: gradual_revives.gradual_revives(permit),
     ),
     unary_method(
-        requests.GetGradualReviveRequest,
+        request_messages.GetGradualReviveRequest,
         GradualReviveView,
         lambda permit, data: gradual_revives.gradual_revive(permit, data.name),
     ),
     unary_method(
-        requests.PauseGradualReviveRequest,
+        request_messages.PauseGradualReviveRequest,
         GradualReviveView,
         lambda permit, data: gradual_revives.pause_gradual_revive(permit, data.name),
     ),
     unary_method(
-        requests.ResumeGradualReviveRequest,
+        request_messages.ResumeGradualReviveRequest,
         GradualReviveView,
         lambda permit, data: gradual_revives.resume_gradual_revive(permit, data.name),
     ),
     unary_method(
-        requests.StopGradualReviveRequest,
+        request_messages.StopGradualReviveRequest,
         GradualReviveView,
         lambda permit, data: gradual_revives.stop_gradual_revive(permit, data.name),
     ),
-    unary_method(requests.ListSchedulesRequest, ScheduleList, lambda permit, _: schedules.schedules(permit)),
     unary_method(
-        requests.GetScheduleRequest,
+        request_messages.ListSchedulesRequest, ScheduleList, lambda permit, _: schedules.schedules(permit)
+    ),
+    unary_method(
+        request_messages.GetScheduleRequest,
         ScheduleView,
         lambda permit, data: schedules.schedule(permit, data.name),
     ),
     unary_method(
-        requests.SaveScheduleRequest,
+        request_messages.SaveScheduleRequest,
         ScheduleView,
         lambda permit, data: schedules.save_schedule(permit, data.name, data),
     ),
     unary_method(
-        requests.PreviewScheduleRequest,
+        request_messages.PreviewScheduleRequest,
         PreviewResponse,
         lambda permit, data: schedules.preview_schedule(permit, data.name, data, data.runs),
     ),
     unary_method(
-        requests.RemoveScheduleRequest,
+        request_messages.RemoveScheduleRequest,
         ChangeResponse,
         lambda permit, data: schedules.remove_schedule(permit, data.name),
     ),
     unary_method(
-        requests.PauseScheduleRequest,
+        request_messages.PauseScheduleRequest,
         ScheduleView,
         lambda permit, data: schedules.pause_schedule(permit, data.name),
     ),
     unary_method(
-        requests.ResumeScheduleRequest,
+        request_messages.ResumeScheduleRequest,
         ScheduleView,
         lambda permit, data: schedules.resume_schedule(permit, data.name),
     ),
     unary_method(
-        requests.FireScheduleRequest,
+        request_messages.FireScheduleRequest,
         EnqueueResponse,
         lambda permit, data: schedules.fire_schedule(permit, data.name),
     ),
     unary_method(
-        requests.ListScheduleRunsRequest,
+        request_messages.ListScheduleRunsRequest,
         ScheduleRunList,
         lambda permit, data: schedules.schedule_runs(permit, data.name, data.limit),
     ),
     unary_method(
-        requests.ListWorkersRequest,
+        request_messages.ListWorkersRequest,
         WorkerList,
         lambda permit, data: workers.workers(permit, active_only=not data.with_dead),
     ),
     unary_method(
-        requests.SendCommandRequest,
+        request_messages.SendCommandRequest,
         CommandList,
         lambda permit, data: workers.command(permit, data.to_command_request()),
     ),
     unary_method(
-        requests.GetCommandsRequest,
+        request_messages.GetCommandsRequest,
         CommandList,
         lambda permit, data: workers.commands(permit, data.ids),
     ),
-    unary_method(requests.ListLimitsRequest, LimitList, lambda permit, _: limits.limits(permit)),
-    unary_method(requests.SetLimitRequest, LimitView, limits.set_limit),
     unary_method(
-        requests.RemoveLimitRequest,
+        request_messages.ListLimitsRequest,
+        LimitList,
+        lambda permit, _: concurrency_and_rate_limits.limits(permit),
+    ),
+    unary_method(request_messages.SetLimitRequest, LimitView, concurrency_and_rate_limits.set_limit),
+    unary_method(
+        request_messages.RemoveLimitRequest,
         ChangeResponse,
-        lambda permit, data: limits.remove_limit(permit, data.scope),
+        lambda permit, data: concurrency_and_rate_limits.remove_limit(permit, data.scope),
     ),
     unary_method(
-        alert_requests.ListAlertsRequest,
+        alert_request_messages.ListAlertsRequest,
         AlertList,
         lambda permit, data: alerts.alerts(
             permit,
@@ -352,59 +377,65 @@ ADMIN: Final = (
             limit=data.limit,
         ),
     ),
-    unary_method(alert_requests.TriggerAlertRequest, AlertView, alerts.trigger_alert),
+    unary_method(alert_request_messages.TriggerAlertRequest, AlertView, alerts.trigger_alert),
     unary_method(
-        alert_requests.AcknowledgeAlertRequest,
+        alert_request_messages.AcknowledgeAlertRequest,
         AlertView,
         lambda permit, data: alerts.acknowledge_alert(permit, data.id),
     ),
     unary_method(
-        alert_requests.ResolveAlertRequest,
+        alert_request_messages.ResolveAlertRequest,
         AlertView,
         lambda permit, data: alerts.resolve_alert(permit, data.id),
     ),
     unary_method(
-        alert_requests.ListAlertRulesRequest, AlertRuleList, lambda permit, _: alerts.alert_rules(permit)
+        alert_request_messages.ListAlertRulesRequest,
+        AlertRuleList,
+        lambda permit, _: alerts.alert_rules(permit),
     ),
-    unary_method(alert_requests.CreateAlertRuleRequest, AlertRuleView, alerts.create_alert_rule),
+    unary_method(alert_request_messages.CreateAlertRuleRequest, AlertRuleView, alerts.create_alert_rule),
     unary_method(
-        alert_requests.SaveAlertRuleRequest,
+        alert_request_messages.SaveAlertRuleRequest,
         AlertRuleView,
         lambda permit, data: alerts.save_alert_rule(permit, data.id, data),
     ),
     unary_method(
-        alert_requests.RemoveAlertRuleRequest,
+        alert_request_messages.RemoveAlertRuleRequest,
         ChangeResponse,
         lambda permit, data: alerts.remove_alert_rule(permit, data.id),
     ),
     unary_method(
-        alert_requests.ListAlertChannelsRequest,
+        alert_request_messages.ListAlertChannelsRequest,
         ChannelList,
         lambda permit, _: alerts.alert_channels(permit),
     ),
     unary_method(
-        alert_requests.SaveAlertChannelRequest,
+        alert_request_messages.SaveAlertChannelRequest,
         ChannelView,
         lambda permit, data: alerts.save_alert_channel(permit, data.name, data),
     ),
     unary_method(
-        alert_requests.RemoveAlertChannelRequest,
+        alert_request_messages.RemoveAlertChannelRequest,
         ChangeResponse,
         lambda permit, data: alerts.remove_alert_channel(permit, data.name),
     ),
-    unary_method(requests.ListKeysRequest, KeyList, lambda permit, _: api_keys.keys(permit)),
-    unary_method(requests.GetKeyRequest, KeyView, lambda permit, data: api_keys.key(permit, data.name)),
-    unary_method(requests.CreateKeyRequest, KeyWithToken, api_keys.create_key),
+    unary_method(request_messages.ListKeysRequest, KeyList, lambda permit, _: api_keys.keys(permit)),
     unary_method(
-        requests.RotateKeyRequest,
+        request_messages.GetKeyRequest, KeyView, lambda permit, data: api_keys.key(permit, data.name)
+    ),
+    unary_method(request_messages.CreateKeyRequest, KeyWithToken, api_keys.create_key),
+    unary_method(
+        request_messages.RotateKeyRequest,
         KeyWithToken,
         lambda permit, data: api_keys.rotate_key(permit, data.name, data),
     ),
     unary_method(
-        requests.RevokeKeyRequest, KeyView, lambda permit, data: api_keys.revoke_key(permit, data.name)
+        request_messages.RevokeKeyRequest,
+        KeyView,
+        lambda permit, data: api_keys.revoke_key(permit, data.name),
     ),
-    unary_method(requests.SearchAuditRequest, AuditResponse, audit.audit),
-    unary_method(requests.VerifyAuditRequest, AuditCheckResponse, audit.check_audit),
+    unary_method(request_messages.SearchAuditRequest, AuditResponse, audit.audit),
+    unary_method(request_messages.VerifyAuditRequest, AuditCheckResponse, audit.check_audit),
 )
 
 SERVICES: Final[Mapping[str, tuple[MethodSpec, ...]]] = {

@@ -9,15 +9,15 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
 from forebay.errors import ConfigError
 from forebay.service.auth import Authenticator
-from forebay.service.connection_budgets import Budget
 from forebay.service.grpc.health import NAME as HEALTH
 from forebay.service.grpc.health import HealthServicer
-from forebay.service.grpc.incoming_message_limits import MAX_MESSAGE, WINDOW_BYTES
 from forebay.service.grpc.keyless_call_limits import MAX_OPEN_CALLS, MAX_OPEN_CALLS_PER_ADDRESS, OpenCalls
+from forebay.service.grpc.message_arrival_turns import MAX_MESSAGE, WINDOW_BYTES
 from forebay.service.grpc.method_table import SERVICES
 from forebay.service.grpc.reflection import Reflection
 from forebay.service.grpc.servicer import PACKAGE, Servicer
 from forebay.service.service import Service
+from forebay.service.slots_by_address import AddressSlots
 from forebay.service.tls_certificates import Certificates, FileBackedValue
 
 # Calls in flight, nearly all of which wait for jobs. More are refused at once: each costs memory, and a
@@ -72,7 +72,7 @@ class GrpcServer:
         options = OPTIONS if max_connections is None else (*OPTIONS, (MAX_CONNECTIONS, max_connections))
         self._server: Any = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
         max_per_address = MAX_OPEN_CALLS_PER_ADDRESS if counts_addresses else None
-        calls = OpenCalls(guard, Budget(MAX_OPEN_CALLS, max_per_address))
+        calls = OpenCalls(guard, AddressSlots(MAX_OPEN_CALLS, max_per_address))
         health = HealthServicer(service, calls)
         requests_client_certificates = certificates is not None and certificates.requests_client_certificates
         servicer = Servicer(

@@ -27,7 +27,7 @@ from forebay.service import problem_details
 from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.client_rates_and_quotas import Connection, RateAllowance
 from forebay.service.generated import forebay_pb2
-from forebay.service.grpc.incoming_message_limits import Arrivals
+from forebay.service.grpc.message_arrival_turns import Arrivals
 from forebay.service.grpc.message_codec import mapping_of, message_name
 from forebay.service.grpc.method_table import SERVICES, MethodSpec
 from forebay.service.permissions.authorized_request import AuthorizedRequest

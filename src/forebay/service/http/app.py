@@ -27,13 +27,13 @@ from forebay.service.http.routes import (
     alerts,
     api_keys,
     audit,
+    concurrency_and_rate_limits,
     dead_letters,
     events,
     gradual_revives,
     health,
     job_claims,
     jobs,
-    limits,
     login,
     metrics,
     queues,
@@ -48,7 +48,16 @@ from forebay.service.service import Service
 from forebay.stores.rpc import PATH, store_methods
 
 ROUTE_MODULES: Final = (
-    *(jobs, job_claims, queues, dead_letters, gradual_revives, schedules, workers, limits),
+    *(
+        jobs,
+        job_claims,
+        queues,
+        dead_letters,
+        gradual_revives,
+        schedules,
+        workers,
+        concurrency_and_rate_limits,
+    ),
     *(metrics, alerts, api_keys, audit, events, session, login, health),
 )
 MAX_BODY: Final = 16 * 1_048_576

@@ -6,23 +6,26 @@ the request id of the audit log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final, cast
 
-import msgspec
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Receive, Scope, Send
 
-from forebay.errors import Forbidden, ForebayError, TooManyRequests, Unauthenticated
+from forebay.errors import Forbidden, ForebayError, TooManyRequests
 from forebay.service.auth import Authenticator, bearer_token, request_id
 from forebay.service.browser_sessions import ShownSession
 from forebay.service.caller import Caller
-from forebay.service.client_rates_and_quotas import Connection, RateAllowance
-from forebay.service.http.byte_counts import HeldBody, count_received_bytes, count_sent_bytes, may_be_large
+from forebay.service.client_rates_and_quotas import Connection
+from forebay.service.http.asgi_responses import add_headers, refuse
 from forebay.service.http.cookies import SESSION, Cookie
 from forebay.service.http.cross_site_check import BACKGROUND_HEADER, check_local, check_page, is_same_origin
-from forebay.service.problem_details import problem_of
+from forebay.service.http.quota_byte_counts import (
+    HeldBody,
+    count_received_bytes,
+    count_sent_bytes,
+    may_be_large,
+)
 from forebay.service.request_log import key_name_in
 
 CALLER: Final = "forebay.caller"
@@ -128,34 +131,3 @@ def _certificate(scope: HTTPScope, headers: Headers) -> str | None:
     if origin is not None and not is_same_origin(origin, headers.get("host", "")):
         raise Forbidden("a client certificate is not accepted from pages of other sites")
     return name
-
-
-def add_headers(send: Send, headers: Mapping[str, str]) -> Send:
-    """Return a `send` that adds these headers to the response."""
-    encoded = _encode_headers(headers)
-
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *encoded]
-        await send(message)
-
-    return send_with_headers
-
-
-async def refuse(send: Send, error: ForebayError, headers: Mapping[str, str]) -> None:
-    """Send a problem as the response."""
-    problem = problem_of(error)
-    body = msgspec.json.encode(problem)
-    fields = {**headers, "Content-Type": "application/problem+json", "Content-Length": str(len(body))}
-    if isinstance(error, TooManyRequests):
-        fields |= RateAllowance(error.limit, 0, error.reset_seconds).headers()
-    if isinstance(error, Unauthenticated):
-        fields["WWW-Authenticate"] = "Bearer"
-    if problem.retry_after_seconds is not None:
-        fields["Retry-After"] = str(problem.retry_after_seconds)
-    await send({"type": "http.response.start", "status": problem.status, "headers": _encode_headers(fields)})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def _encode_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from forebay.service.mount_scope import BASE
+from forebay.service.asgi_mount_scope import BASE
 
 SESSION: Final = "forebay"
 LOGIN: Final = "forebay-login"

@@ -11,12 +11,13 @@ from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from forebay.domain.actor import check_actor
+from forebay.domain.actor_name import check_actor
 from forebay.domain.api_key import ApiKey, Grant, Role
 from forebay.errors import ConfigError, ForebayError, Unauthenticated
 from forebay.service.auth import request_id
 from forebay.service.caller import Caller
-from forebay.service.http.auth import CALLER, OPEN, REQUEST_ID, add_headers, refuse
+from forebay.service.http.asgi_responses import add_headers, refuse
+from forebay.service.http.auth import CALLER, OPEN, REQUEST_ID
 from forebay.service.http.cross_site_check import check_page
 
 HOST_SCOPE = "forebay.host_scope"  # in the scope: the scope of the request in the host app

@@ -27,7 +27,7 @@ from forebay.service.http.client_disconnect import (
 from forebay.service.http.errors import PROBLEM_JSON, RequestTimeout
 from forebay.service.http.json_body import read_body
 from forebay.service.permissions.authorized_request import AuthorizedRequest
-from forebay.service.permissions.store_calls import WAKEUP_OPERATION, call_store, check_call
+from forebay.service.permissions.remote_store_calls import WAKEUP_OPERATION, call_store, check_call
 from forebay.service.problem_details import ProblemKind, kind_of, make_problem
 from forebay.service.service import Service
 from forebay.stores.rpc import MEDIA_TYPE, PATH, encode

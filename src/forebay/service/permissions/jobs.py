@@ -19,7 +19,7 @@ from forebay.service.resources.job_reads import QueueFilter
 from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
 from forebay.service.schema.job_filter import JobFilter, SearchRequest
 from forebay.service.schema.job_views import GraphView, JobList, JobView
-from forebay.service.schema.jobs import (
+from forebay.service.schema.producer_jobs import (
     ActionResponse,
     CancelRequest,
     EnqueueBatchResponse,

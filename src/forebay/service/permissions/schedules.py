@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.schema.base import ChangeResponse
-from forebay.service.schema.jobs import EnqueueResponse
+from forebay.service.schema.producer_jobs import EnqueueResponse
 from forebay.service.schema.schedules import (
     PreviewResponse,
     ScheduleList,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from forebay.domain.concurrency_and_rate_limits import Limit, narrow_scopes, scopes_of
 from forebay.domain.job import QueueName
-from forebay.domain.limits import Limit, narrow_scopes, scopes_of
 from forebay.errors import Forbidden
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from forebay.app.alerts import Alerts, list_alerts, list_channels
 from forebay.domain.alert import ALERT_METRICS, Severity
-from forebay.operations.alerts.records import all_rules
+from forebay.operations.alerts.stored_rules_alerts_and_channels import all_rules
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.alerts import (
     AlertList,

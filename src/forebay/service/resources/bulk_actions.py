@@ -14,9 +14,9 @@ from forebay.operations.job_search import count_jobs
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.job_admin import BulkResponse
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult
 
 REVIVABLE: Final = frozenset({JobState.DEAD, JobState.CANCELLED})
 DELETABLE: Final = frozenset(JobState) - {JobState.RUNNING}

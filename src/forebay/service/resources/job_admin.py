@@ -11,17 +11,17 @@ from forebay.errors import InvalidJob, JobNotFound
 from forebay.operations import bulk_actions
 from forebay.payload.codec import check_new_payload, check_queue, encode_tagged_call
 from forebay.service.resources.bulk_actions import DELETABLE, REVIVABLE, BulkAction, run_bulk
-from forebay.service.resources.jobs import action_response
+from forebay.service.resources.producer_jobs import action_response
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import length
 from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
-from forebay.service.schema.jobs import ActionResponse, EnqueueResponse
 from forebay.service.schema.payloads import check_not_masked
+from forebay.service.schema.producer_jobs import ActionResponse, EnqueueResponse
+from forebay.stores.contract.claims_and_results import ActionResult, InsertResult
 from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import ActionResult, InsertResult
 
 
 class JobAdminResource:

@@ -23,7 +23,7 @@ from forebay.operations.settlement_isolation import (
     settle_and_claim_isolating,
 )
 from forebay.service.problem_details import problem_of
-from forebay.service.runtime.claim_stream_windows import StreamWindows
+from forebay.service.runtime.claim_stream_leases import StreamWindows
 from forebay.service.runtime.claim_waiters import POLL_SECONDS, ClaimGroupKey, ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
@@ -46,9 +46,9 @@ from forebay.service.schema.job_claims import (
     claimed_job,
     interval,
 )
+from forebay.stores.contract.claims_and_results import RenewResult, SettleAndClaimResult
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import RenewResult, SettleAndClaimResult
 
 SettledJobs = list[tuple[Job, Settlement]]
 

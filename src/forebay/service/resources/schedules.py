@@ -16,7 +16,7 @@ from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.codec_threads import BODY_SIZE
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.schema.base import ChangeResponse, moment_of
-from forebay.service.schema.jobs import EnqueueResponse
+from forebay.service.schema.producer_jobs import EnqueueResponse
 from forebay.service.schema.schedules import (
     PreviewResponse,
     ScheduleList,

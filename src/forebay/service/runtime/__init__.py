@@ -1,3 +1,3 @@
-"""Shared state of one service process: store pool, batching, waiting claims, event feed, statistics."""
+"""Shared state of one service process: store pool, waiting claims, maintenance, event feed, statistics."""
 
 from __future__ import annotations

@@ -22,17 +22,16 @@ from forebay.domain.lane import lanes_for_program
 from forebay.domain.outcome import Interrupted
 from forebay.domain.settlement import decide
 from forebay.errors import StoreError, StoreUnavailable
-from forebay.operations.maintenance_task import MaintenanceTask, close_tasks, notify_connected, run_due_tasks
 from forebay.operations.metrics_recorder import MetricsRecorder
 from forebay.payload.codec import VERSION
 from forebay.service.runtime.consumer_presence import Presence
-from forebay.service.runtime.payload_byte_budget import payload_limit, read_payloads
+from forebay.service.runtime.payload_bytes_per_response import payload_limit, read_payloads
 from forebay.service.runtime.store_pool import StorePool
-from forebay.stores.contract.engine import Wakeups
+from forebay.stores.contract.claims_and_results import QueueClaim, SettleAndClaimResult
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.wakeups import Wakeups
 
-POLL_SECONDS: Final = 1.0  # between polls without a wake-up, and between runs of maintenance
+POLL_SECONDS: Final = 1.0  # between polls without a wake-up
 # For stores that coalesce wake-ups: jobs that came after the wake-up are found by polling again.
 RETRY_SECONDS: Final = (0.001, 0.003, 0.007, 0.015, 0.031, 0.05)
 MAX_CLAIM: Final = 1_000
@@ -120,29 +119,27 @@ class ClaimGroup:
 
 
 class ClaimWaiters:
-    """Claims for all clients of this process under one worker id, and the maintenance tasks of the process.
+    """Claims for all clients of this process under one worker id. `on_wakeup` gets the store's wake-ups too.
 
-    The maintenance also writes the metrics that `metrics` has collected. The worker id sends no heartbeats:
-    leases belong to the clients, and must not end with this process.
+    The worker id sends no heartbeats: leases belong to the clients, and must not end with this process.
     """
 
     def __init__(
         self,
         pool: StorePool,
         worker: WorkerId,
-        maintenance_tasks: Sequence[MaintenanceTask],
         longest_wait: float,
         roll: Callable[[], float],
         metrics: MetricsRecorder,
+        on_wakeup: Callable[[], None],
     ) -> None:
         self.worker = worker
         self.longest_wait = longest_wait
         self.metrics = metrics
         self.presence: Presence = Presence()
         self._pool = pool
-        self._maintenance_tasks = maintenance_tasks
         self._roll = roll
-        self._was_away = False
+        self._report_wakeup = on_wakeup
         self._groups: dict[ClaimGroupKey, ClaimGroup] = {}
         self._requested: dict[ClaimGroupKey, None] = {}
         self._batch_sizes: dict[ClaimGroupKey, int] = {}  # claim sizes of groups with large jobs
@@ -150,11 +147,8 @@ class ClaimWaiters:
         self._retry_timers: list[asyncio.TimerHandle] = []
         self._wakeups: Wakeups | None = None
         self._task: asyncio.Task[None] | None = None
-        self._maintenance: asyncio.Task[None] | None = None
         self._is_stopped = False
         self._stopped = asyncio.Event()
-        self._wakeup_count = 0
-        self._wakeup_event = asyncio.Event()
 
     def start(self) -> None:
         """Start to listen for wake-ups; on the event loop."""
@@ -174,10 +168,7 @@ class ClaimWaiters:
         try:
             if self._task is not None:
                 await asyncio.wait([self._task])  # however it ends
-            if self._maintenance is not None:
-                await asyncio.wait([self._maintenance])
         finally:
-            await asyncio.to_thread(close_tasks, self._maintenance_tasks)
             if self._wakeups is not None:
                 await asyncio.to_thread(self._wakeups.close)
 
@@ -213,25 +204,6 @@ class ClaimWaiters:
         finally:
             working.cancel()
             stopping.cancel()
-
-    async def wait_for_wakeup(self, last_token: str | None) -> str:
-        """Return a token that changes with every wake-up of the store and differs between servers.
-
-        A caller that passes the present token waits for the next one, up to the longest wait.
-        """
-        if last_token == self._wakeup_token():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.longest_wait):
-                    await self.run_unless_stopped(self._wakeup_event.wait())
-        return self._wakeup_token()
-
-    def _wakeup_token(self) -> str:
-        return f"{self.worker}:{self._wakeup_count}"
-
-    def _signal_wakeup(self) -> None:
-        self._wakeup_count += 1
-        self._wakeup_event.set()
-        self._wakeup_event = asyncio.Event()
 
     # Claims
 
@@ -290,10 +262,7 @@ class ClaimWaiters:
 
     def _on_wakeup(self) -> None:
         self.wake()
-        self._signal_wakeup()
-        if self._pool.engine.features.coalesces_wakeups:
-            # Remote listeners poll only once per wake-up, so signal them again.
-            asyncio.get_running_loop().call_later(RETRY_SECONDS[-1], self._signal_wakeup)
+        self._report_wakeup()
         if self._pool.engine.features.coalesces_wakeups and self._groups:
             loop = asyncio.get_running_loop()
             for timer in self._retry_timers:
@@ -301,29 +270,21 @@ class ClaimWaiters:
             self._retry_timers = [loop.call_later(seconds, self.wake) for seconds in RETRY_SECONDS]
 
     async def _run(self) -> None:
-        maintenance_at = 0.0
+        poll_at = 0.0
         while not self._is_stopped:
-            is_time = await self._wait_for_work(maintenance_at)
-            if is_time:
+            if await self._wait_for_work(poll_at):
                 # With jitter: servers that were started together must not poll together for ever.
-                maintenance_at = asyncio.get_running_loop().time() + POLL_SECONDS * (1 - self._roll() / 5)
+                poll_at = asyncio.get_running_loop().time() + POLL_SECONDS * (1 - self._roll() / 5)
+                self.wake()  # a wake-up may have been lost
             try:
-                await self._tick(with_maintenance=is_time)
+                await self._claim_requested()
             except Exception:
                 # All claims depend on this loop, so an error of any kind ends one tick only.
                 logger.exception("a poll for jobs failed; it is tried again within a second")
 
-    async def _tick(self, *, with_maintenance: bool) -> None:
-        if with_maintenance:
-            self.wake()  # a wake-up may have been lost
-        await self._claim_requested()
-        if with_maintenance and (self._maintenance is None or self._maintenance.done()):
-            # As a task of its own, so that claims do not wait for maintenance.
-            self._maintenance = asyncio.create_task(self._run_maintenance(), name="forebay-maintenance")
-
     async def _wait_for_work(self, moment: float) -> bool:
         """Wait for a reason to poll; return whether the time `moment` has come."""
-        # Checked first: wake-ups without a pause would otherwise postpone maintenance for ever.
+        # Checked first: wake-ups without a pause would otherwise postpone the poll of all groups for ever.
         if asyncio.get_running_loop().time() >= moment:
             return True
         try:
@@ -427,37 +388,6 @@ class ClaimWaiters:
             loop = asyncio.get_running_loop()
             group.due_timer = loop.call_later(result.next_due_ms / 1_000, self._request_claim, key)
         return left
-
-    async def _run_maintenance(self) -> None:
-        self.metrics.set_consumers(self.presence.take_peaks())
-        try:
-            # One call each: several tasks are due every second, with a commit or two each, and a concurrent
-            # write would wait for all of them.
-            for task in self._maintenance_tasks:
-                await self._pool.run_maintenance(partial(self._run_task, task))
-            await self._pool.run_maintenance(self.metrics.record)
-        except StoreError as exc:
-            self._was_away = self._was_away or isinstance(exc, StoreUnavailable)
-            logger.warning("maintenance is left to the next tick: %s", exc)
-        except Exception:  # no caller awaits this task
-            logger.exception("maintenance failed; it is tried again within a second")
-
-    async def write_metrics(self) -> None:
-        """Write the remaining metrics at the stop. An unavailable store is skipped: a stop does not wait for
-        metrics."""
-        if self._task is None or self._was_away:
-            return
-        self.metrics.set_consumers(self.presence.take_peaks())
-        try:
-            await self._pool.run_maintenance(self.metrics.record_all)
-        except StoreError as exc:
-            logger.warning("the last metrics are not written: %s", exc)
-
-    def _run_task(self, task: MaintenanceTask, store: Store) -> None:
-        if self._was_away:
-            self._was_away = False
-            notify_connected(self._maintenance_tasks)
-        run_due_tasks(store, [task])
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

@@ -9,9 +9,9 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from forebay.domain.api_key import MAX_GRANTS, MAX_QUOTA, ApiKey, KeyPermissions, KeyState, Quota
+from forebay.domain.concurrency_and_rate_limits import MAX_LIMIT
 from forebay.domain.job import DAY_MS
 from forebay.domain.job_validation import MAX_KEY, MAX_QUEUE_NAME
-from forebay.domain.limits import MAX_LIMIT
 from forebay.service.api_keys import NewKey
 from forebay.service.schema.base import RequestModel, ResponseModel, Values, at, moment_of
 

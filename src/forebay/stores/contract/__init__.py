@@ -5,11 +5,7 @@ The promised names are importable from here. Each engine implements the protocol
 
 from __future__ import annotations
 
-from forebay.stores.contract.engine import Engine, Features, Wakeups
-from forebay.stores.contract.reader import Reader
-from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     ActionResult,
     InsertResult,
     LeaseRefusal,
@@ -20,6 +16,11 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
+from forebay.stores.contract.engine import Engine, Features
+from forebay.stores.contract.reader import Reader
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.store import Store
+from forebay.stores.contract.wakeups import Wakeups
 
 __all__ = [
     "ActionResult",

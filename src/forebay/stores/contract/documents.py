@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event
+from forebay.domain.stored_document import Document
 
 
 class DocumentStore(Protocol):

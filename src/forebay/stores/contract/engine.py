@@ -7,16 +7,17 @@ in `tests/stores/contract` checks every engine against this contract.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.wakeups import Wakeups
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,20 +36,6 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     runs_maintenance: bool = False
     # Of several handles one writes at a time, and the others wait for it.
     has_one_writer: bool = False
-
-
-class Wakeups(Protocol):
-    """Listener for wake-ups: hints that work may have come. Losing one costs delay, never a job."""
-
-    def start(self, on_wakeup: Callable[[], None]) -> None:
-        """Call `on_wakeup`, on a thread of its own, when another process may have enqueued or changed
-        something.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop listening. Closing twice, or before the start, is allowed."""
-        ...
 
 
 class Engine(Protocol):

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from forebay.domain.store_health import ServerUsage, StoreHealth
 from forebay.stores.contract.audit_log import AuditLogReader
+from forebay.stores.contract.concurrency_and_rate_limits import LimitReader
 from forebay.stores.contract.documents import DocumentReader
 from forebay.stores.contract.job_import_and_export import JobExportReader
 from forebay.stores.contract.job_reader import JobReader
-from forebay.stores.contract.limits import LimitReader
 from forebay.stores.contract.metrics import MetricReader
 from forebay.stores.contract.queues import QueueReader
 from forebay.stores.contract.schedules import ScheduleReader

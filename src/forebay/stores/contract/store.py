@@ -24,14 +24,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement
 from forebay.stores.contract.audit_log import AuditLogStore
-from forebay.stores.contract.clock_readings import ClockReadingStore
-from forebay.stores.contract.documents import DocumentStore
-from forebay.stores.contract.job_import_and_export import JobImportStore
-from forebay.stores.contract.limits import LimitStore
-from forebay.stores.contract.metrics import MetricStore
-from forebay.stores.contract.queues import QueueStore
-from forebay.stores.contract.schedules import ScheduleStore
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -41,6 +34,13 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
+from forebay.stores.contract.clock_readings import ClockReadingStore
+from forebay.stores.contract.concurrency_and_rate_limits import LimitStore
+from forebay.stores.contract.documents import DocumentStore
+from forebay.stores.contract.job_import_and_export import JobImportStore
+from forebay.stores.contract.metrics import MetricStore
+from forebay.stores.contract.queues import QueueStore
+from forebay.stores.contract.schedules import ScheduleStore
 from forebay.stores.contract.workers_and_commands import WorkerStore
 
 

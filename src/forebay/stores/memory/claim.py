@@ -11,9 +11,9 @@ from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
 from forebay.domain.queue import Queue, QueueState
-from forebay.stores.contract.values import MAX_PROMOTED_PER_CALL, QueueClaim
+from forebay.stores.contract.claims_and_results import MAX_PROMOTED_PER_CALL, QueueClaim
+from forebay.stores.memory import concurrency_and_rate_limits as limits_module
 from forebay.stores.memory import fairness
-from forebay.stores.memory import limits as limits_module
 from forebay.stores.memory.job_heap import StoredJob, claim_order, is_in_time
 from forebay.stores.memory.leases import _lease_end, _lease_ms
 from forebay.stores.memory.maintenance import expire, promote_queue

@@ -12,7 +12,7 @@ from forebay.domain.job import JobId
 from forebay.domain.job_history import EventKind
 from forebay.domain.job_states import JobState
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.memory import job_sequences
+from forebay.stores.memory import sequential_jobs
 from forebay.stores.memory.dependency_edges import release
 from forebay.stores.memory.job_actions import revive_one
 from forebay.stores.memory.state import State
@@ -41,7 +41,7 @@ class _MemoryDependencyTx:
         self._state.add_to_outbox(job_id, event)
 
     def leave_sequence(self, job_id: JobId) -> None:
-        job_sequences.leave(self._state, job_id)
+        sequential_jobs.leave(self._state, job_id)
 
     def edges_from_parent(self, parent: JobId, states: Sequence[EdgeState], limit: int) -> list[Edge]:
         state = self._state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event
+from forebay.domain.stored_document import Document
 from forebay.stores.memory.state import State
 
 

@@ -12,10 +12,11 @@ from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
 from forebay.stores import id_generator
-from forebay.stores.contract.engine import Features, Wakeups
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
+from forebay.stores.contract.engine import Features
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.memory.reader import MemoryReader
 from forebay.stores.memory.state import State
 from forebay.stores.memory.store import MemoryStore

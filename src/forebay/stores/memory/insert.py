@@ -18,9 +18,9 @@ from forebay.domain.json_values import Json
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.throughput import THROUGHPUT_JOBS, THROUGHPUT_WINDOW_MS, Throughput, throughput_of
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.memory.dependency_edges import add_edges, resolve_parents
-from forebay.stores.memory.job_sequences import join
+from forebay.stores.memory.sequential_jobs import join
 from forebay.stores.memory.state import State
 
 

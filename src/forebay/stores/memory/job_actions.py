@@ -14,12 +14,12 @@ from forebay.domain.job_states import JobState
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.operator_changes import revive_changes, state_changes, update_changes
 from forebay.domain.queue import QueueState
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult
+from forebay.stores.memory.concurrency_and_rate_limits import release_slots
 from forebay.stores.memory.dependency_edges import reopen_edges
 from forebay.stores.memory.insert import copy_metadata, get_or_create_queue
-from forebay.stores.memory.job_sequences import join
-from forebay.stores.memory.limits import release_slots
+from forebay.stores.memory.sequential_jobs import join
 from forebay.stores.memory.state import State
 
 

@@ -14,7 +14,7 @@ from forebay.domain.store_move import JobExport, waiting_state
 from forebay.stores.memory.dependency_edges import add_edges
 from forebay.stores.memory.insert import copy_metadata, get_or_create_queue
 from forebay.stores.memory.job_heap import StoredJob
-from forebay.stores.memory.job_sequences import join
+from forebay.stores.memory.sequential_jobs import join
 from forebay.stores.memory.state import State
 from forebay.stores.shared.job_import import resolve_imported_edges
 

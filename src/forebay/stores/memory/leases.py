@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from forebay.domain.job import Job, WorkerId
 from forebay.domain.job_history import EventKind
 from forebay.domain.lease import Lease
-from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, PendingCancel, RenewResult
+from forebay.stores.contract.claims_and_results import LeaseRefusal, LeaseStatus, PendingCancel, RenewResult
 from forebay.stores.memory.insert import copy_for_caller
 from forebay.stores.memory.job_heap import StoredJob
 from forebay.stores.memory.settle import _refusal

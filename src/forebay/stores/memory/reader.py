@@ -13,30 +13,30 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from forebay.domain.audit_hash_chain import ChainLine
+from forebay.domain.concurrency_and_rate_limits import Limit, LimitUsage
 from forebay.domain.dependencies import Edge, by_parent
-from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Event, Timeline
 from forebay.domain.job_query import EXACT_UP_TO, JobQuery, Page, check_limit, page_end
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import ArchiveEntry, JobStateInfo, JobSummary, state_info_of
-from forebay.domain.limits import Limit, LimitUsage
 from forebay.domain.metrics import MetricPage
 from forebay.domain.progress import JobProgress
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.queue_counts import Counts, LaneCount, Position
 from forebay.domain.schedule import Schedule, ScheduleRun
 from forebay.domain.store_health import ServerUsage, StoreHealth
+from forebay.domain.stored_document import Document
 from forebay.domain.throughput import Throughput
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
 from forebay.errors import StoreError
 from forebay.stores.contract.metrics import MAX_ROWS
 from forebay.stores.memory import audit_log, metrics
+from forebay.stores.memory.concurrency_and_rate_limits import limit_usages
 from forebay.stores.memory.insert import copy_for_caller, load_throughput
 from forebay.stores.memory.invariants import find_problems
 from forebay.stores.memory.job_heap import claim_order, is_in_time
-from forebay.stores.memory.limits import limit_usages
 from forebay.stores.memory.state import State
 from forebay.stores.shared.job_export import JobExportMixin
 from forebay.stores.shared.query_filter import matches, summary_of

@@ -13,8 +13,8 @@ from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
 from forebay.domain.settlement import OutcomeKind, Settlement, is_ready_early, is_same_end
-from forebay.stores.contract.values import LeaseRefusal
-from forebay.stores.memory import limits as limits_module
+from forebay.stores.contract.claims_and_results import LeaseRefusal
+from forebay.stores.memory import concurrency_and_rate_limits as limits_module
 from forebay.stores.memory.insert import insert_follow_up
 from forebay.stores.memory.job_heap import StoredJob
 from forebay.stores.memory.state import State

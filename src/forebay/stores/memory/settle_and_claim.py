@@ -10,8 +10,13 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import JobProgress, ProgressUpdate, normalize_update
 from forebay.domain.queue import stagger_task_name
 from forebay.domain.settlement import Settlement
-from forebay.stores.contract.values import LeaseRefusal, QueueClaim, SettleAndClaimResult, remaining_claims
-from forebay.stores.memory import limits as limits_module
+from forebay.stores.contract.claims_and_results import (
+    LeaseRefusal,
+    QueueClaim,
+    SettleAndClaimResult,
+    remaining_claims,
+)
+from forebay.stores.memory import concurrency_and_rate_limits as limits_module
 from forebay.stores.memory.claim import _claim_all
 from forebay.stores.memory.dependency_propagation import propagate
 from forebay.stores.memory.insert import copy_for_caller

@@ -9,19 +9,19 @@ from functools import partial
 from msgspec.structs import replace
 
 from forebay.domain.audit_hash_chain import ChainLine
+from forebay.domain.concurrency_and_rate_limits import Bucket
 from forebay.domain.dependencies import DependencyEvent, Edge
-from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS, joining_virtual_time, lane_for_keys, resuming_virtual_time
 from forebay.domain.job import Job, JobId, QueueName, WorkerId
 from forebay.domain.job_history import Attempt
 from forebay.domain.job_states import WAITING, JobState
 from forebay.domain.job_views import ArchiveEntry
-from forebay.domain.limits import Bucket
 from forebay.domain.metrics import MetricRow
 from forebay.domain.progress import JobProgress
 from forebay.domain.queue import Queue
 from forebay.domain.rank import QueueRank, compute_rank
 from forebay.domain.schedule import Schedule, ScheduleRun
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
 from forebay.stores.memory.event_log import EventLog

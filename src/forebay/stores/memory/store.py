@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from forebay.domain.concurrency_and_rate_limits import Limit
 from forebay.domain.dependencies import PROPAGATION_BATCH
-from forebay.domain.document import Document
 from forebay.domain.job import Job, JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.lease import Lease
-from forebay.domain.limits import Limit
 from forebay.domain.metrics import MetricPage, MetricRow, QueueSnapshot
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import Queue, QueueState
@@ -19,14 +18,11 @@ from forebay.domain.schedule import Schedule
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.domain.settlement import Settlement
 from forebay.domain.store_move import JobExport
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 from forebay.errors import StoreError
-from forebay.stores.contract.clock_readings import ClockReading
-from forebay.stores.contract.metrics import MAX_ROWS
-from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.schedules import DueSchedules, FireResult
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -36,13 +32,17 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.metrics import MAX_ROWS
+from forebay.stores.contract.revive_options import ReviveOptions
+from forebay.stores.contract.schedules import DueSchedules, FireResult
 from forebay.stores.memory import (
     audit_log,
+    concurrency_and_rate_limits,
     documents,
     insert,
     job_actions,
     job_import,
-    limits,
     maintenance,
     metrics,
     queues,
@@ -177,11 +177,11 @@ class MemoryStore:
 
     def save_limit(self, limit: Limit, *, actor: str = "") -> None:
         with self._change_state() as state:
-            limits.save(state, limit, actor)
+            concurrency_and_rate_limits.save(state, limit, actor)
 
     def drop_limit(self, scope: str, *, actor: str = "") -> bool:
         with self._change_state() as state:
-            return limits.drop(state, scope, actor)
+            return concurrency_and_rate_limits.drop(state, scope, actor)
 
     def save_schedule(self, schedule: Schedule, *, actor: str = "") -> bool:
         with self._change_state() as state:

@@ -16,7 +16,7 @@ from forebay.domain.job_states import JobState
 from forebay.domain.lane import is_limit_lane, limit_fairness_lane, limit_lane, limit_scope_of, task_lane
 from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.postgres.claim_cursor import (
     HEAD,
     ClaimCursor,
@@ -25,8 +25,12 @@ from forebay.stores.postgres.claim_cursor import (
     advance_cursor,
     max_arrivals,
 )
+from forebay.stores.postgres.concurrency_and_rate_limits import (
+    acquire_slots,
+    load_counters_for,
+    mark_lanes_limited,
+)
 from forebay.stores.postgres.fairness import PostgresFairClaim, join_limit_lanes
-from forebay.stores.postgres.limits import acquire_slots, load_counters_for, mark_lanes_limited
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate

@@ -20,7 +20,7 @@ from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.job_states import JobState, is_final
 from forebay.domain.queue import Queue
 from forebay.errors import StoreBusy
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.postgres.transaction import UNCHECKED, QueryRunner, Transaction
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import STATES, Row, edge_from_row

@@ -32,7 +32,7 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState, is_final
 from forebay.domain.rank import QueueRank
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.postgres import job_sequences
+from forebay.stores.postgres import sequential_jobs
 from forebay.stores.postgres.dependency_edges import CHECK, lock_parent_states
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.job_actions import revive
@@ -156,7 +156,7 @@ def propagate(tx: Transaction, entry_ids: Sequence[int]) -> PropagationResult:
 def _propagate_entries(tx: Transaction, rows: Sequence[Row], room: int) -> int:
     """Propagate outbox entries; consecutive entries of one event together."""
     # For all entries before the first edge, so that the locks of sequences come first, and in one order.
-    _move_up(tx, job_sequences.leave(tx, [row[1] for row in rows if row[2] in END_EVENTS and row[5]]))
+    _move_up(tx, sequential_jobs.leave(tx, [row[1] for row in rows if row[2] in END_EVENTS and row[5]]))
     edges = 0
     for event, group in groupby(rows, key=lambda row: row[2]):
         if edges >= room:
@@ -183,7 +183,7 @@ def _check(tx: Transaction, entries: Sequence[LockedOutboxEntry]) -> int:
     no edge protected it from pruning.
     """
     child_ids = [entry.job_id for entry in entries]
-    _move_up(tx, job_sequences.assign_positions(tx, child_ids))
+    _move_up(tx, sequential_jobs.assign_positions(tx, child_ids))
     parents = [parent for (parent,) in tx.all("unchecked_parents", {"child_ids": child_ids})]
     states, busy = lock_parent_states(tx, parents)
     tx.busy_parents |= busy

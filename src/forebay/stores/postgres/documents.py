@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event
 from forebay.domain.job_query import check_limit
+from forebay.domain.stored_document import Document
 from forebay.stores.postgres.transaction import QueryRunner, Transaction
 from forebay.stores.shared.rows import document_from_row, row_from_document
 

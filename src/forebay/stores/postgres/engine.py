@@ -9,8 +9,8 @@ from time import monotonic
 
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.settlement import Settlement
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.contract.engine import Features
-from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.id_generator import new_id as next_id
 from forebay.stores.postgres.caller_connection import (
     CallerConnection,
@@ -20,7 +20,7 @@ from forebay.stores.postgres.caller_connection import (
 from forebay.stores.postgres.connection import SCHEMA_SECONDS, Connection
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.reader import PostgresReader
-from forebay.stores.postgres.schema import (
+from forebay.stores.postgres.schema_setup_and_check import (
     check_caller_schema,
     check_schema,
     migrate,

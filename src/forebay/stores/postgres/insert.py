@@ -10,13 +10,13 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.domain.backpressure import queue_full_error, time_until_room
+from forebay.domain.concurrency_and_rate_limits import Bucket
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.enqueue_rates import EnqueueRateLimiter
 from forebay.domain.fairness import FAIRNESS, lane_for_keys
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Bucket
 from forebay.domain.queue import QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.throughput import Throughput
@@ -29,12 +29,12 @@ from forebay.errors import (
     StoreBusy,
     StoreRefused,
 )
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.id_generator import iter_ids
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.dependency_edges import EdgeWriter, ReusedIds
 from forebay.stores.postgres.fairness import mark_pending
-from forebay.stores.postgres.job_sequences import SequenceWriter
+from forebay.stores.postgres.sequential_jobs import SequenceWriter
 from forebay.stores.postgres.transaction import JobKey, Transaction
 from forebay.stores.shared.rows import new_options_text
 from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params

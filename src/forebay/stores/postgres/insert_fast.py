@@ -10,7 +10,7 @@ from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import JobId, NewJob
 from forebay.domain.job_states import JobState
 from forebay.domain.rank import compute_rank
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.id_generator import create_ids
 from forebay.stores.postgres.binary_parameters import (
     Packed,

@@ -13,16 +13,16 @@ from forebay.domain.job_states import WAITING, JobState, is_final
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.operator_changes import revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.dependency_edges import reopen_edges
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
 from forebay.stores.postgres.job_ends_and_removal import end_waiting, remove_history
-from forebay.stores.postgres.job_sequences import rejoin
 from forebay.stores.postgres.row_locks import busy_result, lock_jobs, row_key
 from forebay.stores.postgres.rows import options_text_with
+from forebay.stores.postgres.sequential_jobs import rejoin
 from forebay.stores.postgres.transaction import JobKey, Transaction
 
 

@@ -18,7 +18,7 @@ from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.dependency_edges import ReusedIds, require_parent_states
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.insert import busy_key_reason
-from forebay.stores.postgres.job_sequences import rejoin
+from forebay.stores.postgres.sequential_jobs import rejoin
 from forebay.stores.postgres.transaction import JobKey, QueryRunner, Transaction
 from forebay.stores.shared.job_export import JobExportMixin
 from forebay.stores.shared.job_import import attempt_params, job_params, resolve_imported_edges

@@ -9,8 +9,8 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import WAITING
 from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
-from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, RenewResult
-from forebay.stores.postgres.limits import record_ended_leases
+from forebay.stores.contract.claims_and_results import LeaseRefusal, LeaseStatus, RenewResult
+from forebay.stores.postgres.concurrency_and_rate_limits import record_ended_leases
 from forebay.stores.postgres.low_water_marks import LEASES, LowWaterMarks
 from forebay.stores.postgres.maintenance import move_queue_to_dead
 from forebay.stores.postgres.rows import job_from_row

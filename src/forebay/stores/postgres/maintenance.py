@@ -18,7 +18,7 @@ from forebay.domain.job_history import AUDIT_RETENTION_MS, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.queue import Queue, QueueSettings
 from forebay.domain.worker_command import COMMAND_RETENTION_MS
-from forebay.stores.postgres import limits
+from forebay.stores.postgres import concurrency_and_rate_limits
 from forebay.stores.postgres.claim_cursor import HEAD
 from forebay.stores.postgres.fairness import mark_pending
 from forebay.stores.postgres.job_ends_and_removal import end_waiting, remove_history
@@ -310,7 +310,7 @@ def prune(tx: Transaction, limit: int) -> int:
     tx.run("workers_prune", {"before": tx.now - WORKER_RETENTION_MS})
     tx.run("commands_prune", {"before": tx.now - COMMAND_RETENTION_MS})
     if tx.has_limits:
-        limits.prune(tx)
+        concurrency_and_rate_limits.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})
     if tx.one("counts_fold_lock") == (True,):
         _fold_counts(tx, marks)

@@ -15,7 +15,7 @@ from forebay.domain.progress import (
     check_step_bytes,
     normalize_update,
 )
-from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 from forebay.stores.postgres.settle import find_refusal, lock_leases
 from forebay.stores.postgres.transaction import Transaction
 from forebay.stores.shared.rows import log_line_text, progress_text

@@ -20,16 +20,16 @@ from forebay.domain.throughput import Throughput
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
 from forebay.errors import StoreError
+from forebay.stores.postgres.concurrency_and_rate_limits import PostgresLimitReader
 from forebay.stores.postgres.connection import Connection, Raw, Statements, Values
 from forebay.stores.postgres.dependency_edges import resolve_edge_states
 from forebay.stores.postgres.documents import PostgresDocumentReader
 from forebay.stores.postgres.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.postgres.job_import_and_export import PostgresJobExport
-from forebay.stores.postgres.limits import PostgresLimitReader
 from forebay.stores.postgres.metrics import PostgresMetricReader
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.schedules import PostgresScheduleReader
-from forebay.stores.postgres.schema import schema_number
+from forebay.stores.postgres.schema_setup_and_check import schema_number
 from forebay.stores.postgres.search import search
 from forebay.stores.shared.audit_log import SqlAuditLogReader
 from forebay.stores.shared.rows import (

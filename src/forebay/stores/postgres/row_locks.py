@@ -10,7 +10,7 @@ import psycopg
 
 from forebay.domain.job import Job, JobId
 from forebay.domain.job_states import JobState, is_final
-from forebay.stores.contract.values import ActionResult
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.rows import job_from_row
 from forebay.stores.postgres.transaction import Transaction

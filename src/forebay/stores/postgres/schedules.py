@@ -16,8 +16,8 @@ from forebay.domain.operator_changes import schedule_changes
 from forebay.domain.schedule import MAX_STORED_RUNS, Schedule, ScheduleRun
 from forebay.domain.schedule_runs import ScheduleAdvance
 from forebay.errors import StoreBusy
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.contract.schedules import DueSchedules, FireResult
-from forebay.stores.contract.values import InsertResult
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.transaction import QueryRunner, Transaction
 from forebay.stores.shared.rows import Row

@@ -15,7 +15,7 @@ from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
 from forebay.domain.rank import QueueRank
 from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
-from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 from forebay.stores.postgres.connection import RetryTransaction
 from forebay.stores.postgres.insert import insert_follow_ups
 from forebay.stores.postgres.rows import options_text_unstarted

@@ -11,7 +11,7 @@ from forebay.domain.job import Job, QueueName, WorkerId
 from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.settlement import Settlement, TokenCharge
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     MAX_PROMOTED_PER_CALL,
     PendingCancel,
@@ -20,8 +20,13 @@ from forebay.stores.contract.values import (
 )
 from forebay.stores.postgres.claim import QueueClaimer
 from forebay.stores.postgres.claim_cursor import HEAD, LATE_MS
+from forebay.stores.postgres.concurrency_and_rate_limits import (
+    load_budget,
+    release_slots,
+    save_budget,
+    unpark_due,
+)
 from forebay.stores.postgres.fairness import join_fairness_keys
-from forebay.stores.postgres.limits import load_budget, release_slots, save_budget, unpark_due
 from forebay.stores.postgres.maintenance import end_expired, promote_rows
 from forebay.stores.postgres.progress import save_progress
 from forebay.stores.postgres.rows import job_from_row

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from psycopg import DataError
 from psycopg.errors import UniqueViolation
 
+from forebay.domain.concurrency_and_rate_limits import scopes_of
 from forebay.domain.job import DAY_MS, Job, JobId, QueueName, WorkerId
-from forebay.domain.limits import scopes_of
 from forebay.domain.settlement import Settlement
 from forebay.errors import StoreBusy
-from forebay.stores.contract.values import PendingCancel, QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import PendingCancel, QueueClaim, SettleAndClaimResult
 from forebay.stores.postgres.binary_parameters import (
     Packed,
     bigint,

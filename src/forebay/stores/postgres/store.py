@@ -19,9 +19,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 from forebay.errors import StoreBusy, StoreError, StoreUnavailable
-from forebay.stores.contract.clock_readings import ClockReading
-from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -32,22 +30,24 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.postgres import dependency_propagation, job_actions, maintenance, partitions, queues
 from forebay.stores.postgres import leases as lease_ops
-from forebay.stores.postgres.autocommit import AutocommitStatements
 from forebay.stores.postgres.binary_parameters import bigint, bigints, text, texts
+from forebay.stores.postgres.cheap_autocommit_statements import AutocommitStatements
 from forebay.stores.postgres.claim_cursor import ClaimCursor
 from forebay.stores.postgres.clock_readings import read_clock
+from forebay.stores.postgres.concurrency_and_rate_limits import PostgresLimitStore
 from forebay.stores.postgres.connection import TRIES, Connection, Raw
 from forebay.stores.postgres.documents import PostgresDocumentStore
 from forebay.stores.postgres.insert import InsertRules, insert_all
 from forebay.stores.postgres.insert_fast import FastInsert
 from forebay.stores.postgres.job_import_and_export import PostgresJobImport
-from forebay.stores.postgres.limits import PostgresLimitStore
 from forebay.stores.postgres.metrics import PostgresMetricStore
 from forebay.stores.postgres.row_locks import apply_to_jobs, lock_failed
 from forebay.stores.postgres.schedules import PostgresScheduleStore
-from forebay.stores.postgres.schema import migrate, statements_for
+from forebay.stores.postgres.schema_setup_and_check import migrate, statements_for
 from forebay.stores.postgres.settle_and_claim import settle_and_claim, with_more_jobs
 from forebay.stores.postgres.settle_and_claim_fast import FEW_DEPENDANTS, FastSettleAndClaim, PartialResult
 from forebay.stores.postgres.transaction import HandleCache, Transaction

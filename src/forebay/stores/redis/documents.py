@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event
 from forebay.domain.job_query import check_limit
+from forebay.domain.stored_document import Document
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.rows import event_row
 

@@ -10,12 +10,12 @@ from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
 from forebay.stores import id_generator
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.contract.engine import Features
-from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.redis.circuit_breaker import ConnectBreaker, ServerReachability
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.reader import RedisReader
-from forebay.stores.redis.schema import check_or_prepare, check_schema, prepare, refuse_newer
+from forebay.stores.redis.schema_setup_and_check import check_or_prepare, check_schema, prepare, refuse_newer
 from forebay.stores.redis.server_address import RedisAddress
 from forebay.stores.redis.server_check import check_server
 from forebay.stores.redis.store import RedisStore

@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from forebay.domain.backpressure import queue_full_error
+from forebay.domain.concurrency_and_rate_limits import Limit, queue_scope
 from forebay.domain.dependencies import missing_parent
 from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.enqueue_rates import rate_limited_error
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import Dependency, JobId, NewJob, OnFailure, UniqueUntil
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Limit, queue_scope
 from forebay.domain.progress import MAX_STORED_STEP_BYTES, step_bytes_error
 from forebay.domain.throughput import THROUGHPUT_WINDOW_MS, Throughput
 from forebay.domain.ulid import ulid_created_at
@@ -32,7 +32,7 @@ from forebay.errors import (
     StoreUnavailable,
     WorkerNotFound,
 )
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.id_generator import create_ids
 from forebay.stores.redis.rows import FRESH_QUEUE, body_of, header_prefix
 from forebay.stores.shared.dependency_propagation import PropagationPending

@@ -8,8 +8,8 @@ from typing import Any
 
 from forebay.domain.job import JobId
 from forebay.domain.job_update import JobUpdate
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.errors import TRIES, busy_error
 from forebay.stores.redis.insert import check_reply, state_of

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.stores.redis.connection import Connection
 
 _PARTS: Final = 5  # L_PARTS of the scripts, counted from 0

@@ -39,7 +39,7 @@ from forebay.stores.redis.rows import (
     state_info_from_row,
 )
 from forebay.stores.redis.schedules import RedisScheduleReader
-from forebay.stores.redis.schema import SCHEMA
+from forebay.stores.redis.schema_setup_and_check import SCHEMA
 from forebay.stores.redis.server_check import load_server_usage, memory_warnings
 from forebay.stores.redis.workers_and_commands import load_workers
 from forebay.stores.shared.query_filter import matches, summary_of

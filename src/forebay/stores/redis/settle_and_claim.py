@@ -16,7 +16,12 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import MAX_STORED_STEP_BYTES, ProgressUpdate, normalize_update
 from forebay.domain.settlement import OutcomeKind, Settlement
-from forebay.stores.contract.values import LeaseRefusal, PendingCancel, QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import (
+    LeaseRefusal,
+    PendingCancel,
+    QueueClaim,
+    SettleAndClaimResult,
+)
 from forebay.stores.redis.connection import Connection
 from forebay.stores.redis.insert import InsertRequest, check_reply
 from forebay.stores.redis.rows import format_log_line, format_step, job_from_row, jobs_from_lists, pack_result

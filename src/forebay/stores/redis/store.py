@@ -20,9 +20,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind, truncate_answer
 from forebay.errors import StoreUnavailable
-from forebay.stores.contract.clock_readings import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
-from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -34,6 +32,8 @@ from forebay.stores.contract.values import (
     SettleAndClaimResult,
     remaining_claims,
 )
+from forebay.stores.contract.clock_readings import EARLIER_MS, NAMES, PERIOD_MS, ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.id_generator import create_ids
 from forebay.stores.redis import job_actions, queues
 from forebay.stores.redis.audit_log import RedisAuditLogStore
@@ -55,7 +55,7 @@ from forebay.stores.redis.metrics import RedisMetricStore
 from forebay.stores.redis.pruner import RedisPruner
 from forebay.stores.redis.rows import FRESH_QUEUE, event_row, job_from_row
 from forebay.stores.redis.schedules import RedisScheduleStore
-from forebay.stores.redis.schema import SCHEMA, prepare
+from forebay.stores.redis.schema_setup_and_check import SCHEMA, prepare
 from forebay.stores.redis.server_check import ServerWatch
 from forebay.stores.redis.settle_and_claim import FastPathSwitch, SettleAndClaim, cancels_of
 from forebay.stores.redis.workers_and_commands import send_command, take_commands, worker_row_of

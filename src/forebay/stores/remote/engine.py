@@ -9,10 +9,11 @@ from typing import Final, cast
 from forebay.domain.job import NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
-from forebay.stores.contract.engine import Features, Wakeups
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
+from forebay.stores.contract.engine import Features
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.remote.http_client import ServiceAddress, ServiceClient
 from forebay.stores.remote.store import RemoteHandle, RemoteStore
 from forebay.stores.remote.wakeups import RemoteWakeups

@@ -16,7 +16,12 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.storable_text import clean_text
 from forebay.domain.store_move import JobExport
 from forebay.errors import ForebayError, StoreBusy, StoreError, StoreRefused, StoreUnavailable
-from forebay.stores.contract.values import InsertResult, OnConflict, QueueClaim, SettleAndClaimResult
+from forebay.stores.contract.claims_and_results import (
+    InsertResult,
+    OnConflict,
+    QueueClaim,
+    SettleAndClaimResult,
+)
 from forebay.stores.id_generator import create_ids, new_id
 from forebay.stores.remote.http_client import RequestNotSent, RequestTimedOut, ServiceClient
 from forebay.stores.rpc import MAX_JOBS, store_methods

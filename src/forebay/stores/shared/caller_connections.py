@@ -11,7 +11,7 @@ from typing import Any, Final
 from forebay.domain.job import JobId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError, LeaseLost
-from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 
 BEGIN_FIRST: Final = (
     "begin a transaction first: what is done within one comes true with its commit, and not before"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from forebay.domain.limits import Bucket, Limit, limit_scope, scopes_of, task_scope
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit, limit_scope, scopes_of, task_scope
 
 # Jobs that one claim unparks, and limit lanes that it rechecks for that.
 MAX_UNPARKED: Final = 1_000

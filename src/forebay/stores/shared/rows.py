@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import asdict, replace
 
+from forebay.domain.concurrency_and_rate_limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.domain.dependencies import Edge, EdgeState
-from forebay.domain.document import Document
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import (
     DAY_MS,
@@ -27,12 +27,12 @@ from forebay.domain.job import (
 from forebay.domain.job_history import Attempt, Changes, Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.job_views import ArchiveEntry, JobSummary
-from forebay.domain.limits import Bucket, Limit, LimitUsage, usage_of
 from forebay.domain.outcome import AttemptError
 from forebay.domain.progress import JobProgress, LogLine, Progress, StepResult, number_at
 from forebay.domain.queue import Queue, QueueSettings, QueueState
 from forebay.domain.retry_policy import DEFAULT_POLICY, RetryPolicy
 from forebay.domain.settlement import OutcomeKind
+from forebay.domain.stored_document import Document
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS, WorkerInfo, WorkerState
 from forebay.domain.worker_command import Command, CommandKind
 from forebay.prepared_types import prepare_type

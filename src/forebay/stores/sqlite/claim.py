@@ -13,11 +13,11 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
 from forebay.domain.lane import task_lane
 from forebay.domain.queue import Queue, QueueState
-from forebay.stores.contract.values import QueueClaim
+from forebay.stores.contract.claims_and_results import QueueClaim
 from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.shared.rows import Row, job_from_candidate, json_text
+from forebay.stores.sqlite.concurrency_and_rate_limits import acquire_slots, load_counters, park
 from forebay.stores.sqlite.fairness import SqliteFairClaim
-from forebay.stores.sqlite.limits import acquire_slots, load_counters, park
 from forebay.stores.sqlite.transaction import Transaction
 
 Candidate: TypeAlias = Row  # a row of `candidates`: its sort key, which is two numbers, and the job

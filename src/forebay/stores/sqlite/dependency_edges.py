@@ -18,7 +18,7 @@ from forebay.domain.dependency_graph import missing_batch_parent
 from forebay.domain.job import JobId, NewJob, OnFailure
 from forebay.domain.job_states import JobState, is_final
 from forebay.domain.queue import Queue
-from forebay.stores.contract.values import InsertResult
+from forebay.stores.contract.claims_and_results import InsertResult
 from forebay.stores.shared.rows import json_text
 from forebay.stores.sqlite.transaction import ReadContext, Transaction, states_of
 

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from forebay.domain.document import Document
 from forebay.domain.job_history import Event
 from forebay.domain.job_query import check_limit
+from forebay.domain.stored_document import Document
 from forebay.stores.shared.rows import Row, document_from_row, json_text, row_from_document
 from forebay.stores.sqlite.transaction import Transaction
 

@@ -11,8 +11,8 @@ from forebay.clock import Clock, SystemClock
 from forebay.domain.job import JobId, NewJob, WorkerId
 from forebay.domain.settlement import Settlement
 from forebay.errors import ConfigError
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.contract.engine import Features
-from forebay.stores.contract.values import InsertResult, OnConflict
 from forebay.stores.shared.caller_connections import check_completed
 from forebay.stores.sqlite.caller_connection import CallerConnection
 from forebay.stores.sqlite.connection import Connection, Durability
@@ -21,7 +21,12 @@ from forebay.stores.sqlite.dependency_propagation import propagate
 from forebay.stores.sqlite.file_system_check import check_file_system
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.reader import SqliteReader
-from forebay.stores.sqlite.schema import check_file_schema, check_schema, load_sqlite_statements, migrate
+from forebay.stores.sqlite.schema_setup_and_check import (
+    check_file_schema,
+    check_schema,
+    load_sqlite_statements,
+    migrate,
+)
 from forebay.stores.sqlite.settle import settle_all
 from forebay.stores.sqlite.store import SqliteStore
 from forebay.stores.sqlite.transaction import HandleCache, Transaction

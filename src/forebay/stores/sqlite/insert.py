@@ -9,18 +9,18 @@ from typing import Final, cast
 import msgspec
 
 from forebay.domain.backpressure import queue_full_error, time_until_room
+from forebay.domain.concurrency_and_rate_limits import Bucket
 from forebay.domain.dependencies import EdgeState
 from forebay.domain.enqueue_rates import EnqueueRateLimiter
 from forebay.domain.fairness import FAIRNESS
 from forebay.domain.job import JobId, NewJob, QueueName, WorkerId
 from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import JobState
-from forebay.domain.limits import Bucket
 from forebay.domain.queue import Queue, QueueState
 from forebay.domain.settlement import Settlement
 from forebay.domain.throughput import Throughput
 from forebay.errors import DuplicateJob, ForebayError, InvalidJob, QueueClosed, QueueNotFound, StoreRefused
-from forebay.stores.contract.values import InsertResult, OnConflict
+from forebay.stores.contract.claims_and_results import InsertResult, OnConflict
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import json_text, new_options_text
 from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params

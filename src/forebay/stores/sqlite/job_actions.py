@@ -13,13 +13,13 @@ from forebay.domain.job_states import WAITING, JobState, is_final
 from forebay.domain.job_update import JobUpdate
 from forebay.domain.operator_changes import revive_changes, state_changes, update_changes
 from forebay.domain.queue import Queue, QueueState
+from forebay.stores.contract.claims_and_results import ActionResult
 from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import ActionResult
 from forebay.stores.shared.rows import json_text
+from forebay.stores.sqlite.concurrency_and_rate_limits import release_slots
 from forebay.stores.sqlite.dependency_edges import reopen_edges
 from forebay.stores.sqlite.fairness import mark_pending
 from forebay.stores.sqlite.job_ends_and_removal import end_waiting, remove_edges, remove_history
-from forebay.stores.sqlite.limits import release_slots
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.transaction import Transaction

@@ -9,7 +9,7 @@ from forebay.domain.job_history import Event, EventKind
 from forebay.domain.job_states import WAITING
 from forebay.domain.lease import Lease
 from forebay.domain.queue import QueueState
-from forebay.stores.contract.values import LeaseRefusal, LeaseStatus, RenewResult
+from forebay.stores.contract.claims_and_results import LeaseRefusal, LeaseStatus, RenewResult
 from forebay.stores.shared.rows import Row, json_text
 from forebay.stores.sqlite.maintenance import load_all_queues, move_queue_to_dead
 from forebay.stores.sqlite.rows import job_from_row

@@ -20,7 +20,7 @@ from forebay.stores.shared.rows import (
     fairness_key_in,
     queue_from_row,
 )
-from forebay.stores.sqlite import fairness, limits
+from forebay.stores.sqlite import concurrency_and_rate_limits, fairness
 from forebay.stores.sqlite.job_ends_and_removal import end_waiting, remove_edges, remove_history
 from forebay.stores.sqlite.progress import remove_progress
 from forebay.stores.sqlite.transaction import Transaction
@@ -160,7 +160,7 @@ def prune(tx: Transaction, limit: int) -> int:
             tx.run("archive_prune", {"queue": queue.name, "before": before, "limit": limit})
     tx.run("keys_prune", {"now": tx.now, "limit": limit})
     if tx.has_limits:
-        limits.prune(tx)
+        concurrency_and_rate_limits.prune(tx)
     if tx.has_fairness_keys:
         fairness.prune(tx)
     tx.run("rates_prune", {"before": tx.now - 2 * FULL_AFTER_MS})

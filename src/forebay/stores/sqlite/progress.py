@@ -14,7 +14,7 @@ from forebay.domain.progress import (
     check_step_bytes,
     normalize_update,
 )
-from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 from forebay.stores.shared.rows import json_text, log_line_text, progress_text
 from forebay.stores.sqlite.settle import LeaseParams, find_refusal, lease_params, relocate
 from forebay.stores.sqlite.transaction import Transaction

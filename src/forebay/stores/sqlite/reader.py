@@ -41,16 +41,16 @@ from forebay.stores.shared.rows import (
     worker_from_row,
 )
 from forebay.stores.shared.throughput_query import throughput_from_row, throughput_params
+from forebay.stores.sqlite.concurrency_and_rate_limits import SqliteLimitReader
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.dependency_edges import find_met_edges
 from forebay.stores.sqlite.documents import SqliteDocumentReader
 from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.job_import_and_export import SqliteJobExport
-from forebay.stores.sqlite.limits import SqliteLimitReader
 from forebay.stores.sqlite.metrics import SqliteMetricReader
 from forebay.stores.sqlite.rows import job_from_row
 from forebay.stores.sqlite.schedules import SqliteScheduleReader
-from forebay.stores.sqlite.schema import SchemaGuard, load_sqlite_statements, schema_number
+from forebay.stores.sqlite.schema_setup_and_check import SchemaGuard, load_sqlite_statements, schema_number
 from forebay.stores.sqlite.transaction import ReadContext
 
 LATE_MS: Final = 60_000

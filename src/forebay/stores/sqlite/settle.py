@@ -14,11 +14,11 @@ from forebay.domain.lane import park_detail
 from forebay.domain.lease import Lease
 from forebay.domain.rank import QueueRank
 from forebay.domain.settlement import OutcomeKind, Settlement, TokenCharge, is_ready_early, is_same_end
-from forebay.stores.contract.values import LeaseRefusal
+from forebay.stores.contract.claims_and_results import LeaseRefusal
 from forebay.stores.id_generator import seq_in_id
 from forebay.stores.shared.rows import STATES, Row, errors_from_text, json_text
+from forebay.stores.sqlite.concurrency_and_rate_limits import release_slots
 from forebay.stores.sqlite.insert import insert_follow_ups
-from forebay.stores.sqlite.limits import release_slots
 from forebay.stores.sqlite.transaction import Transaction
 
 _COMPLETED: Final = JobState.COMPLETED  # a look-up in the enum for each job would take 0.1 us

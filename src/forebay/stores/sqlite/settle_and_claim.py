@@ -9,7 +9,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.progress import ProgressUpdate
 from forebay.domain.queue import stagger_task_name
 from forebay.domain.settlement import Settlement
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     MAX_PROMOTED_PER_CALL,
     PendingCancel,
@@ -19,8 +19,8 @@ from forebay.stores.contract.values import (
 )
 from forebay.stores.shared.limit_counters import LimitBudget
 from forebay.stores.sqlite.claim import _claim
+from forebay.stores.sqlite.concurrency_and_rate_limits import charge, load_budget, save_budget, unpark_due
 from forebay.stores.sqlite.dependency_propagation import propagate
-from forebay.stores.sqlite.limits import charge, load_budget, save_budget, unpark_due
 from forebay.stores.sqlite.maintenance import expire, promote_queue
 from forebay.stores.sqlite.progress import save_progress
 from forebay.stores.sqlite.rows import job_from_row

@@ -20,9 +20,7 @@ from forebay.domain.settlement import Settlement
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import COMMAND_EXPIRES_MS, Command, CommandKind
 from forebay.errors import StoreError
-from forebay.stores.contract.clock_readings import ClockReading
-from forebay.stores.contract.revive_options import ReviveOptions
-from forebay.stores.contract.values import (
+from forebay.stores.contract.claims_and_results import (
     BATCH,
     ActionResult,
     InsertResult,
@@ -32,12 +30,15 @@ from forebay.stores.contract.values import (
     RenewResult,
     SettleAndClaimResult,
 )
+from forebay.stores.contract.clock_readings import ClockReading
+from forebay.stores.contract.revive_options import ReviveOptions
 from forebay.stores.shared.audit_log import append_chain_rows
 from forebay.stores.shared.dependency_propagation import PropagationPending
 from forebay.stores.shared.rows import Row, json_text
 from forebay.stores.sqlite import job_actions, maintenance, queues
 from forebay.stores.sqlite import leases as leases_module
 from forebay.stores.sqlite.clock_readings import read_clock
+from forebay.stores.sqlite.concurrency_and_rate_limits import SqliteLimitStore
 from forebay.stores.sqlite.connection import Connection
 from forebay.stores.sqlite.database_paths import DatabasePaths
 from forebay.stores.sqlite.dependency_propagation import propagate
@@ -45,14 +46,13 @@ from forebay.stores.sqlite.documents import SqliteDocumentStore
 from forebay.stores.sqlite.errors import DRIVER_ERRORS, translate_error
 from forebay.stores.sqlite.insert import InsertRules, insert_all
 from forebay.stores.sqlite.job_import_and_export import SqliteJobImport
-from forebay.stores.sqlite.limits import SqliteLimitStore
 from forebay.stores.sqlite.metrics import SqliteMetricStore
 from forebay.stores.sqlite.schedules import SqliteScheduleStore
-from forebay.stores.sqlite.schema import SchemaGuard, load_sqlite_statements, migrate
+from forebay.stores.sqlite.schema_setup_and_check import SchemaGuard, load_sqlite_statements, migrate
 from forebay.stores.sqlite.settle_and_claim import settle_and_claim
 from forebay.stores.sqlite.transaction import HandleCache, Transaction
 from forebay.stores.sqlite.wakeups import SqliteNotifier
-from forebay.stores.sqlite.worker_locks import WorkerLocks
+from forebay.stores.sqlite.worker_liveness_locks import WorkerLocks
 from forebay.stores.sqlite.workers_and_commands import answer_command, heartbeat, send_command, take_commands
 
 T = TypeVar("T")

@@ -25,7 +25,8 @@ from forebay.deferred_interrupts import set_interruptible
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome
 from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
+from forebay.worker.executors.app_loader import AppLoader
 from forebay.worker.executors.child_connection import INTERRUPT, ChildConnection
 from forebay.worker.executors.child_progress import ChildProgressSink
 from forebay.worker.executors.messages import (
@@ -43,8 +44,7 @@ from forebay.worker.executors.messages import (
     to_child,
 )
 from forebay.worker.executors.process_memory import limit_address_space, out_of_memory, resident_bytes
-from forebay.worker.executors.program_loader import ProgramLoader
-from forebay.worker.executors.program_origin import ProcessIdentity
+from forebay.worker.executors.task_module_origin import ProcessIdentity
 from forebay.worker.parent_death import die_with
 from forebay.worker.task_invoker import Invoker, JobInterrupted, TaskInvocation, attempt_error
 
@@ -140,7 +140,7 @@ class ChildMain:
             message.origin.logs.set_up()
             add_job_fields_to_logs()
         Thread(target=self._listen, name="forebay-worker-line", daemon=True).start()
-        loader = ProgramLoader(message.origin)
+        loader = AppLoader(message.origin)
         try:
             app = loader.app(message.place)
             app.registry.hooks.start()
@@ -233,7 +233,7 @@ class ChildMain:
         if self._current.cancel is None and (reason := self._current.take_reason()) is not None:
             raise reason
 
-    def _run(self, run: RunAttempt, loader: ProgramLoader) -> None:
+    def _run(self, run: RunAttempt, loader: AppLoader) -> None:
         job = job_from_dict(Job, run.job)
         try:
             invoke = Invoker(loader.app(run.place).registry)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from forebay.app.current_job import has_context_leak
 from forebay.clock import Clock
 from forebay.domain.outcome import Interrupted, Outcome
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.task_invoker import Invoker
 

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 
 from forebay.domain.job import QueueName
 from forebay.domain.outcome import Outcome
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 
 # The kinds of tasks that wait in a queue.
 ExecutorKinds: TypeAlias = frozenset[ExecutorKind]

@@ -10,10 +10,10 @@ from forebay.clock import Clock
 from forebay.domain.job import QueueName
 from forebay.domain.lane import lanes_for_program
 from forebay.payload.codec import VERSION
-from forebay.worker.assignment import ExecutorKind
+from forebay.worker.assigned_job import ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.executor_protocol import Executor, ExecutorKinds
-from forebay.worker.executors.program_origin import (
+from forebay.worker.executors.task_module_origin import (
     check_loadable,
     check_not_isolated,
     origin_of_this_program,

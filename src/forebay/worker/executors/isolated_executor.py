@@ -12,7 +12,7 @@ from forebay.app.registry import Registry
 from forebay.clock import Clock
 from forebay.domain.outcome import AttemptError, Failed, Interrupted, Outcome
 from forebay.telemetry.log_fields import job_fields
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
 from forebay.worker.executors.messages import (
@@ -29,7 +29,7 @@ from forebay.worker.executors.process_attempt import (
     ProcessSlot,
     process_died_error,
 )
-from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule, find_task_module
+from forebay.worker.executors.task_module_origin import ProgramOrigin, TaskModule, find_task_module
 from forebay.worker.task_invoker import Invoker, attempt_error
 
 START_SECONDS: Final = 60.0

@@ -14,7 +14,7 @@ from forebay.app.durable_steps import PendingStep
 from forebay.app.job_context import ProgressSink
 from forebay.domain.outcome import AttemptError, Failed, Outcome
 from forebay.errors import StoreUnavailable
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.child_process import ChildGone, ChildProcess
 from forebay.worker.executors.messages import (
     AttemptEnded,

@@ -20,7 +20,7 @@ from forebay.clock import Clock
 from forebay.deferred_interrupts import set_interruptible
 from forebay.domain.outcome import Interrupted, Outcome
 from forebay.telemetry.logging_interrupts import defer_interrupts_in_logging
-from forebay.worker.assignment import Assignment, ExecutorKind
+from forebay.worker.assigned_job import Assignment, ExecutorKind
 from forebay.worker.coordinator_inbox import Inbox
 from forebay.worker.executors.interruptible_thread import InterruptibleThread
 from forebay.worker.task_invoker import Invoker, TaskInvocation

@@ -28,9 +28,9 @@ from forebay.domain.worker_command import Command, CommandKind
 from forebay.errors import Forbidden, StoreBusy, StoreError, StoreUnavailable
 from forebay.maintenance.lease_sweeper import REASON
 from forebay.operations.settlement_isolation import FallbackSettlements, settle_and_claim_isolating
+from forebay.stores.contract.claims_and_results import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import BATCH, LeaseRefusal, LeaseStatus, SettleAndClaimResult
 from forebay.stores.id_generator import new_worker_id
 from forebay.worker.lease_table import STOPPED, LeaseEntry
 from forebay.worker.supervisor.messages import (

@@ -11,7 +11,7 @@ from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
-from forebay.stores.contract.values import LeaseRefusal, PendingCancel
+from forebay.stores.contract.claims_and_results import LeaseRefusal, PendingCancel
 
 MessageT = TypeVar("MessageT")
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from forebay.clock import Clock
 from forebay.domain.worker import WorkerInfo
 from forebay.errors import StoreUnavailable
+from forebay.stores.contract.claims_and_results import PendingCancel
 from forebay.stores.contract.engine import Engine
 from forebay.stores.contract.store import Store
-from forebay.stores.contract.values import PendingCancel
-from forebay.worker.assignment import Assignment
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_renewal_health import RenewalHealth, RenewalMonitor
 from forebay.worker.lease_table import LeaseTable
 from forebay.worker.slots import Slots

@@ -17,8 +17,8 @@ from forebay.clock import Clock
 from forebay.domain.lease import Lease
 from forebay.domain.worker import WorkerInfo
 from forebay.domain.worker_command import Command
-from forebay.stores.contract.values import PendingCancel
-from forebay.worker.assignment import Assignment
+from forebay.stores.contract.claims_and_results import PendingCancel
+from forebay.worker.assigned_job import Assignment
 from forebay.worker.lease_renewal_health import RenewalHealth
 from forebay.worker.lease_table import STOPPED, LeaseTable
 from forebay.worker.slots import Slots

@@ -13,7 +13,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 
 from forebay.errors import ForebayError, TooManyRequests
 from forebay.service.caller import Caller
-from forebay.service.http.auth import refuse
+from forebay.service.http.asgi_responses import refuse
 from forebay.service.http.client_disconnect import wait_until_disconnected
 from forebay.service.http.request_context import HttpRequest, caller_of, service_of
 from forebay.service.problem_details import problem_of

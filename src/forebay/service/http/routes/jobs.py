@@ -16,7 +16,7 @@ from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
 from forebay.service.schema.job_filter import SearchRequest
 from forebay.service.schema.job_views import GraphView, JobList, JobView
-from forebay.service.schema.jobs import (
+from forebay.service.schema.producer_jobs import (
     ActionResponse,
     CancelRequest,
     EnqueueBatchResponse,

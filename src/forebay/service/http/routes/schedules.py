@@ -10,7 +10,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from forebay.service.http.request_context import HttpRequest, permit_of
 from forebay.service.permissions import schedules as permitted
 from forebay.service.schema.base import ChangeResponse
-from forebay.service.schema.jobs import EnqueueResponse
+from forebay.service.schema.producer_jobs import EnqueueResponse
 from forebay.service.schema.schedules import (
     PreviewResponse,
     ScheduleList,

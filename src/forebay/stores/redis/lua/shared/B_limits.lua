@@ -1,4 +1,4 @@
--- Limits, as in domain/limits.py: the room that they leave to claims. A token has `per_ms` parts.
+-- Limits, as in `domain`: the room that they leave to claims. A token has `per_ms` parts.
 -- A counter is a limit and its use: the number of running jobs or the slot list of a scope, token parts and refill
 -- time.
 -- A limit by key has a list of rate changes, each like a limit with the time of the change.
