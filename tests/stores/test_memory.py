@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
 
@@ -30,6 +29,7 @@ from forebay.stores.memory.job_heap import JobHeap, StoredJob
 from forebay.stores.memory.state import State
 from forebay.testing.manual_clock import ManualClock
 from tests.stores.support import WORKER, claim, complete, counting_ids, everything, new_job
+from tests.threads import started_threads
 
 DEFAULT = QueueName("default")
 ABSENT = JobId("absent")
@@ -51,7 +51,7 @@ def wakeups(engine: MemoryEngine) -> Iterator[Wakeups]:
 
 
 def listening_threads() -> list[Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "forebay-memory-wakeups"]
+    return started_threads("forebay-memory-wakeups")
 
 
 @pytest.mark.shows("R-STORE-71")

@@ -22,6 +22,7 @@ from forebay.testing.manual_clock import ManualClock
 from tests.stores.postgres_support import end_connections, make_engine, raw, server
 from tests.stores.sqlite_support import DEADLINE, in_thread, probe
 from tests.stores.support import WORKER, claim, new_job
+from tests.threads import started_threads
 
 
 class WakeupCount:
@@ -308,7 +309,7 @@ def test_a_listener_leaves_no_connection_and_no_thread_behind(engine: PostgresEn
 
 
 def listening_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "forebay-listen"]
+    return started_threads("forebay-listen")
 
 
 def listeners() -> int:
