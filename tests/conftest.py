@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.clocks import FollowedClock
 from tests.servers import MEMORY
+from tests.threads import leave_out_earlier_threads
 
 TESTS: Final = Path(__file__).parent
 # Every test of these folders and files is left to `make test-all`.
@@ -199,6 +200,11 @@ def _runs_on_another_engine(item: pytest.Item) -> bool:
     if marker is None or callspec is None:
         return False
     return any(name in callspec.id.lower() for name in SERVERS if name != marker.args[0])
+
+
+@pytest.fixture(autouse=True)
+def _own_threads() -> None:
+    leave_out_earlier_threads()
 
 
 @pytest.fixture

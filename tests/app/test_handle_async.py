@@ -27,6 +27,7 @@ from forebay.domain.settlement import Settlement, decide
 from forebay.payload.codec import encode_result
 from tests.stores.sqlite_support import DEADLINE
 from tests.stores.support import WORKER, claim, complete
+from tests.threads import started_threads
 
 
 def play(scene: Coroutine[Any, Any, Any]) -> Any:
@@ -57,19 +58,8 @@ def settled(app: Forebay, settlement: Settlement) -> None:
     app.client.write(lambda store: store.settle_and_claim(WORKER, [settlement]))
 
 
-_earlier: set[threading.Thread] = set()
-
-
-@pytest.fixture(autouse=True)
-def leave_out_earlier_threads() -> None:
-    """Apps of other tests in this process may be open still."""
-    _earlier.clear()
-    _earlier.update(threading.enumerate())
-
-
 def client_threads() -> list[str]:
-    started = (thread for thread in threading.enumerate() if thread not in _earlier)
-    return [thread.name for thread in started if thread.name.startswith("forebay-client")]
+    return [thread.name for thread in started_threads("forebay-client")]
 
 
 @pytest.mark.shows("R-STORE-10")

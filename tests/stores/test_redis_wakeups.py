@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from forebay.stores.contract.wakeups import Wakeups
 from forebay.stores.factory import open_engine
 from tests.redis_server import RedisServer
 from tests.stores.support import new_job
+from tests.threads import started_threads
 
 SECONDS = 120.0
 
@@ -47,10 +47,9 @@ def pipes() -> int:
 
 
 def wait_for_the_listener_to_end() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "forebay-listen":
-            thread.join(SECONDS)
-            assert not thread.is_alive()
+    for thread in started_threads("forebay-listen"):
+        thread.join(SECONDS)
+        assert not thread.is_alive()
 
 
 def test_a_listener_that_is_busy_when_it_is_closed_keeps_its_pipe_until_it_has_ended(

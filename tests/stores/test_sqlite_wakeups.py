@@ -23,6 +23,7 @@ from forebay.stores.sqlite import wakeups as module
 from forebay.stores.sqlite.engine import SqliteEngine
 from tests.stores.sqlite_support import DEADLINE, folder_of, probe, problems, program, raw
 from tests.stores.support import WORKER, claim, fail, new_job
+from tests.threads import started_threads
 
 NEVER: Final = DEADLINE * 10  # a poll so slow that only a datagram can have been it
 
@@ -319,7 +320,7 @@ def test_a_listener_whose_thread_has_ended_before_it_read_all_can_be_closed(path
 
 
 def listener_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "forebay-sqlite-wakeups"]
+    return started_threads("forebay-sqlite-wakeups")
 
 
 @pytest.mark.usefixtures("slow_poll")

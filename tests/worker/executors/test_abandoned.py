@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from threading import Barrier, Event
@@ -20,6 +19,7 @@ from forebay.worker.assigned_job import Assignment
 from forebay.worker.executors.event_loop_executor import EventLoopExecutor
 from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.task_invoker import Invoker, JobTimeout
+from tests.threads import started_threads
 from tests.worker.support import DEADLINE, Collected, an_assignment, eventually, no_thread_stays, waiting_in_c
 
 LIMIT = JobTimeout("ran longer than 1 s")
@@ -62,7 +62,7 @@ def executor(kind: type[ThreadExecutor | EventLoopExecutor], size: int) -> Itera
 
 
 def names(prefix: str) -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith(prefix)]
+    return [one.name for one in started_threads(prefix)]
 
 
 # ------------------------------------------------------------------ threads

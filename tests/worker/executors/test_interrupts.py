@@ -27,7 +27,6 @@ import random
 import select
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from queue import SimpleQueue
@@ -47,6 +46,7 @@ from forebay.worker.executors.thread_executor import ThreadExecutor
 from forebay.worker.interruption_policy import InterruptionPolicy
 from forebay.worker.slots import Slots
 from forebay.worker.task_invoker import Invoker, JobInterrupted, JobTimeout
+from tests.threads import started_threads
 from tests.worker.support import an_assignment, no_thread_stays
 
 ROUNDS = 3_000
@@ -243,7 +243,7 @@ def test_ten_thousand_jobs_that_end_with_their_time_limit_have_one_outcome_each(
         race.pool.start()
         while len(race.ends) < JOBS:
             race.turn()
-        alive = [one for one in threading.enumerate() if one.name.startswith("forebay-task-")]
+        alive = started_threads("forebay-task-")
         race.pool.close()
 
     assert len(alive) == THREADS

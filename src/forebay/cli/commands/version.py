@@ -16,7 +16,7 @@ from forebay.cli.output import Output, print_fields, print_table
 from forebay.dashboard.static_files import is_built
 from forebay.stores.factory import sqlite_version
 
-# `psycopg[binary]>=3.3.6; extra == 'postgres'`: a package, and the extra that requires it.
+# `psycopg[binary]>=3.3.7; extra == 'postgres'`: a package, and the extra that requires it.
 _REQUIREMENT: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?\Z")
 # `all` and the extras for development: `dev`, `dev-test` and so on.
 _NOT_FOR_USERS: Final = re.compile(r"all|dev(-.*)?")

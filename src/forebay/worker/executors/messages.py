@@ -28,7 +28,6 @@ from forebay.domain.outcome import (
 from forebay.domain.progress import LogLine, Progress, StepResult
 from forebay.errors import PayloadError
 from forebay.prepared_types import prepare_type
-from forebay.worker.executors.program_origin import ProgramOrigin, TaskModule
 from forebay.worker.executors.task_module_origin import ProgramOrigin, TaskModule
 
 MAX_FRAME: Final = 64 * 2**20
