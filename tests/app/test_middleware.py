@@ -13,7 +13,7 @@ import pytest
 from forebay import ConfigError, Discard, Forebay, current_job
 from forebay.app.current_job import set_current_job
 from forebay.app.job_context import JobContext
-from forebay.app.job_logs import JobLogFilter, capture_logs
+from forebay.app.logging_integration import JobLogFilter, capture_logs
 from forebay.app.middleware import wrap_call
 from forebay.stores.contract.store import Store
 from tests.stores.support import claim, new_job

@@ -13,7 +13,7 @@ import pytest
 
 from forebay.app.current_job import set_current_job
 from forebay.app.job_context import JobContext
-from forebay.app.job_logs import JobLogFilter
+from forebay.app.logging_integration import JobLogFilter
 from forebay.errors import ConfigError
 from forebay.telemetry.log_setup import (
     JsonFormatter,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.domain.job import DEFAULT_QUEUE, Job, JobId, QueueName
 from forebay.domain.job_history import Timeline
 from forebay.domain.outcome import AttemptError, Cancelled, Completed, Failed, Outcome

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
 from forebay.domain.outcome import Completed

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, Unpack, 
 
 from forebay.app.client import Client
 from forebay.app.execution_policy import ExecutionPolicy, make_execution_policy
-from forebay.app.hooks import Hook, Hooks, Listener, register
 from forebay.app.job_handle import JobHandle
 from forebay.app.job_options import CallOptions, TaskOptions, check_names, merge_options
 from forebay.app.job_template import make_template
 from forebay.app.named_job_builder import JobBuilder
-from forebay.app.queue_admin import QueueAdmin
+from forebay.app.queue_settings_and_drain_time import QueueAdmin
 from forebay.app.registry import Registry
 from forebay.app.schedule_decorators import ScheduleDecorators
 from forebay.app.task import Task
+from forebay.app.worker_hooks_and_error_listeners import Hook, Hooks, Listener, register
 from forebay.clock import Clock, SystemClock
 from forebay.domain.durations_and_instants import Duration
 from forebay.domain.job import DEFAULT_QUEUE, JobId, NewJob, QueueName

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any, Final
 from weakref import WeakSet
 
-from forebay.app.progress_and_log_lines import make_log_line, make_progress
+from forebay.app.progress_and_log_line_checks import make_log_line, make_progress
 from forebay.clock import Clock, SystemClock
 from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.durations_and_instants import Duration, duration_within

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from forebay.app.durable_steps import PendingStep, decode_step, encode_step
 from forebay.app.parent_results import parent_results
-from forebay.app.progress_and_log_lines import make_log_line, make_progress
+from forebay.app.progress_and_log_line_checks import make_log_line, make_progress
 from forebay.clock import SystemClock
 from forebay.deferred_interrupts import uninterrupted
 from forebay.domain.job import MAX_COST, Job, JobId, NewJob, WorkerId

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forebay.app.hooks import Hooks
 from forebay.app.task import Task
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.errors import ConfigError, UnknownTask
 
 if TYPE_CHECKING:

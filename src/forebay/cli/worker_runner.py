@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from forebay.app.app import Forebay
-from forebay.app.job_logs import add_job_fields_to_logs
-from forebay.cli.alert_address_and_secret_options import delivery_policy
+from forebay.app.logging_integration import add_job_fields_to_logs
+from forebay.cli.allowed_alert_address_and_secret_options import delivery_policy
 from forebay.cli.app_loader import load_app
 from forebay.cli.suggestions import suggest
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS

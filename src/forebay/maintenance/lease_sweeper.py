@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, TypeAlias
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import Job, JobId, WorkerId
 from forebay.domain.lease import Lease

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import WorkerId
 from forebay.maintenance.alert_evaluator import AlertEvaluator

@@ -30,14 +30,14 @@ from forebay.service.resources.metrics import MetricResource
 from forebay.service.resources.producer_jobs import JobResource
 from forebay.service.resources.queues import QueueResource
 from forebay.service.resources.schedules import ScheduleResource
-from forebay.service.resources.workers import WorkerResource
+from forebay.service.resources.workers_and_commands import WorkerResource
 from forebay.service.runtime.claim_waiters import ClaimWaiters
 from forebay.service.runtime.event_feed import EventFeed
 from forebay.service.runtime.maintenance_loop import MaintenanceLoop
+from forebay.service.runtime.remote_wakeup_polls import WakeupPolls
 from forebay.service.runtime.request_stats import RequestStats
 from forebay.service.runtime.store_pool import StorePool
 from forebay.service.runtime.store_readiness import StoreCheck
-from forebay.service.runtime.wakeup_polls import WakeupPolls
 from forebay.service.schema.base import LONGEST_WAIT_SECONDS
 from forebay.stores.contract.engine import Engine
 from forebay.stores.id_generator import new_worker_id

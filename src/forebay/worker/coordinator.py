@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 from typing import Final
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.clock import Clock
 from forebay.domain.job import Job
 from forebay.domain.lease import Lease

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from msgspec.structs import replace
 
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.domain.job import Job
 from forebay.domain.job_states import JobState
 from forebay.errors import StoreUnavailable

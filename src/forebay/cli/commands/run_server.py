@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from forebay import __version__
-from forebay.cli.alert_address_and_secret_options import delivery_options, delivery_policy
+from forebay.cli.allowed_alert_address_and_secret_options import delivery_options, delivery_policy
 from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.oidc_options import build_oidc_settings, oidc_options
 from forebay.cli.options import DurationParam, quota_options, with_store

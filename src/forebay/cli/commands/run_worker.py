@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from forebay.cli.alert_address_and_secret_options import delivery_options, delivery_policy
+from forebay.cli.allowed_alert_address_and_secret_options import delivery_options, delivery_policy
 from forebay.cli.log_options import log_options, set_up_logs
 from forebay.cli.platform_check import not_on_windows
 from forebay.domain.worker import DEFAULT_HEARTBEAT_MS

@@ -18,7 +18,7 @@ from forebay.service.permissions import (
     metrics,
     queues,
     schedules,
-    workers,
+    workers_and_commands,
 )
 from forebay.service.permissions.authorized_request import AuthorizedRequest
 from forebay.service.schema.alerts import (
@@ -54,7 +54,7 @@ from forebay.service.schema.producer_jobs import (
 )
 from forebay.service.schema.queues import DropResponse, QueueList, QueueView
 from forebay.service.schema.schedules import PreviewResponse, ScheduleList, ScheduleRunList, ScheduleView
-from forebay.service.schema.workers import CommandList, WorkerList
+from forebay.service.schema.workers_and_commands import CommandList, WorkerList
 
 Request = TypeVar("Request", bound=RequestModel)
 Response = TypeVar("Response", bound=ResponseModel)
@@ -342,17 +342,17 @@ ADMIN: Final = (
     unary_method(
         request_messages.ListWorkersRequest,
         WorkerList,
-        lambda permit, data: workers.workers(permit, active_only=not data.with_dead),
+        lambda permit, data: workers_and_commands.workers(permit, active_only=not data.with_dead),
     ),
     unary_method(
         request_messages.SendCommandRequest,
         CommandList,
-        lambda permit, data: workers.command(permit, data.to_command_request()),
+        lambda permit, data: workers_and_commands.command(permit, data.to_command_request()),
     ),
     unary_method(
         request_messages.GetCommandsRequest,
         CommandList,
-        lambda permit, data: workers.commands(permit, data.ids),
+        lambda permit, data: workers_and_commands.commands(permit, data.ids),
     ),
     unary_method(
         request_messages.ListLimitsRequest,

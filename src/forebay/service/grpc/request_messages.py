@@ -44,7 +44,7 @@ from forebay.service.schema.producer_jobs import EnqueueRequest as NewJob
 from forebay.service.schema.queues import CreateQueueRequest as NewQueue
 from forebay.service.schema.queues import QueueSettingsRequest
 from forebay.service.schema.schedules import ScheduleRequest
-from forebay.service.schema.workers import CommandRequest
+from forebay.service.schema.workers_and_commands import CommandRequest
 
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern="^[^\\x00-\\x1f\\x7f]*$")]
 WindowSeconds = Annotated[float, Meta(ge=10, le=MAX_WINDOW_MS / 1_000)]

@@ -39,7 +39,7 @@ from forebay.service.http.routes import (
     queues,
     schedules,
     session,
-    workers,
+    workers_and_commands,
 )
 from forebay.service.http.routes import debug as debug_routes
 from forebay.service.http.store_rpc import StoreRpc
@@ -55,7 +55,7 @@ ROUTE_MODULES: Final = (
         dead_letters,
         gradual_revives,
         schedules,
-        workers,
+        workers_and_commands,
         concurrency_and_rate_limits,
     ),
     *(metrics, alerts, api_keys, audit, events, session, login, health),

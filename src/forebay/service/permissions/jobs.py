@@ -14,7 +14,7 @@ from forebay.domain.job import JobId, QueueName
 from forebay.errors import Forbidden
 from forebay.operations.priority_inheritance import MayRaise
 from forebay.service.permissions.authorized_request import AuthorizedRequest
-from forebay.service.permissions.shared_limits import LimitedJob, check_limits
+from forebay.service.permissions.limit_use_of_new_jobs import LimitedJob, check_limits
 from forebay.service.resources.job_reads import QueueFilter
 from forebay.service.schema.job_admin import BulkRequest, BulkResponse, ReplayRequest, ReviveRequest
 from forebay.service.schema.job_filter import JobFilter, SearchRequest

@@ -34,7 +34,7 @@ from forebay.service.schema.debug import (
     trace_response,
 )
 from forebay.service.schema.job_views import JobView, job_view
-from forebay.service.schema.workers import command_view, worker_view
+from forebay.service.schema.workers_and_commands import command_view, worker_view
 from forebay.stores.contract.reader import Reader
 from forebay.stores.contract.store import Store
 from forebay.stores.id_generator import new_worker_id

@@ -34,7 +34,7 @@ from forebay.service.schema.events import (
     audit_event_view,
 )
 from forebay.service.schema.queues import QueueView, queue_view
-from forebay.service.schema.workers import WorkerView, worker_view
+from forebay.service.schema.workers_and_commands import WorkerView, worker_view
 from forebay.stores.contract.reader import Reader
 
 POLL_SECONDS: Final = 0.5

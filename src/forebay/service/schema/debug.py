@@ -15,7 +15,7 @@ from forebay.payload.masking import mask
 from forebay.service.schema.base import RequestModel, ResponseModel, at, moment_of
 from forebay.service.schema.job_views import JobView
 from forebay.service.schema.payloads import CallView, redacted_call, value_of
-from forebay.service.schema.workers import CommandView, WorkerView
+from forebay.service.schema.workers_and_commands import CommandView, WorkerView
 
 
 class QueuedJobView(CallView, frozen=True, kw_only=True):

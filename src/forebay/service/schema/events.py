@@ -8,7 +8,7 @@ from typing import Final
 from forebay.domain.job_history import Event, EventKind
 from forebay.service.schema.base import ResponseModel, moment_of
 from forebay.service.schema.queues import QueueView
-from forebay.service.schema.workers import WorkerView
+from forebay.service.schema.workers_and_commands import WorkerView
 
 # Events whose detail names another job, which may be of any queue.
 _NAMES_OTHER_JOB: Final = (EventKind.PARENT_FAILED, EventKind.REPLAYED, EventKind.FOLLOW_UP_SKIPPED)

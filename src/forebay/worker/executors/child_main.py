@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from forebay.app.job_logs import add_job_fields_to_logs
 from forebay.app.job_serialization import job_from_dict
+from forebay.app.logging_integration import add_job_fields_to_logs
 from forebay.deferred_interrupts import set_interruptible
 from forebay.domain.job import Job
 from forebay.domain.outcome import Discarded, Failed, Outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.service.permissions.authorized_request import AuthorizedRequest
-from forebay.service.schema.workers import CommandList, CommandRequest, WorkerList
+from forebay.service.schema.workers_and_commands import CommandList, CommandRequest, WorkerList
 
 
 async def workers(permit: AuthorizedRequest, *, active_only: bool) -> WorkerList:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay.domain.job import WorkerId
 from forebay.domain.worker_command import CommandKind
 from forebay.service.runtime.store_pool import StorePool
-from forebay.service.schema.workers import (
+from forebay.service.schema.workers_and_commands import (
     CommandList,
     CommandRequest,
     WorkerList,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from forebay.domain.job import WorkerId
-from forebay.service.runtime.wakeup_polls import WakeupPolls
+from forebay.service.runtime.remote_wakeup_polls import WakeupPolls
 from tests.worker.support import DEADLINE
 
 

@@ -8,7 +8,7 @@ from typing import get_type_hints
 import pytest
 
 from forebay import Forebay, RateLimited
-from forebay.app.queue_admin import QueueOptions
+from forebay.app.queue_settings_and_drain_time import QueueOptions
 from forebay.domain.queue import QueueMode, QueueSettings
 from forebay.errors import ConfigError, InvalidJob
 

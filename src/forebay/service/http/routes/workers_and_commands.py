@@ -8,8 +8,8 @@ from litestar import get, post
 from litestar.params import JSONBody, QueryParameter
 
 from forebay.service.http.request_context import HttpRequest, permit_of
-from forebay.service.permissions import workers as permitted
-from forebay.service.schema.workers import CommandList, CommandRequest, WorkerList
+from forebay.service.permissions import workers_and_commands as permitted
+from forebay.service.schema.workers_and_commands import CommandList, CommandRequest, WorkerList
 
 ActiveQuery = Annotated[bool, QueryParameter(description="Leave out dead workers.")]
 IdsQuery = Annotated[

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from forebay import ConfigError, Forebay
-from forebay.app.hooks import Hooks
+from forebay.app.worker_hooks_and_error_listeners import Hooks
 from forebay.domain.lease import Lease
 from forebay.domain.outcome import AttemptError, Completed, Discarded
 from forebay.domain.settlement import decide

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forebay import Forebay
-from forebay.cli.alert_address_and_secret_options import delivery_policy
+from forebay.cli.allowed_alert_address_and_secret_options import delivery_policy
 from forebay.cli.settings import read_settings, unknown_variables
 from forebay.domain.allowed_alert_addresses_and_secrets import parse_policy
 from forebay.errors import ConfigError
