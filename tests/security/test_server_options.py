@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from http.client import HTTPResponse
 from pathlib import Path
 from select import select
 
+import httpx2
 import pytest
 
 from forebay.domain.api_key import Grant
@@ -16,6 +18,7 @@ from forebay.service.api_keys import ApiKeyAdmin
 from forebay.service.browser_sessions import all_sessions
 from forebay.stores.factory import open_engine
 from tests.cli.command_runner import DEADLINE
+from tests.security.authority import Authority
 from tests.security.measured import QUEUE, Measured, server_process
 from tests.worker.support import eventually
 
@@ -86,6 +89,32 @@ def test_bytes_of_a_key_have_a_rate(start: Start) -> None:
     refused = measured.client.get("/v1/workers")
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
     assert "1,000 a second" in refused.json()["detail"]
+
+
+def test_each_server_counts_the_requests_of_a_client_by_itself(start: Start) -> None:
+    first, second = (start("--rate", "1", "--burst", "1").client for _ in range(2))
+
+    asked = (first.get("/v1/workers").status_code for _ in range(1_000))
+    assert 429 in asked
+    assert second.get("/v1/workers").status_code == 200
+
+
+@pytest.mark.parametrize(("more", "is_served"), [(["--client-certificate", "optional"], True), ([], False)])
+def test_a_client_without_a_certificate_is_served_where_it_is_optional(
+    start: Start, tmp_path: Path, more: list[str], is_served: bool
+) -> None:
+    authority = Authority(tmp_path, "ours")
+    files = ["--certificate", str(authority.issue("127.0.0.1")), "--client-ca", str(authority.path)]
+    measured = start(*files, *more)
+    context = ssl.create_default_context(cafile=str(authority.path))
+    headers = {"Authorization": f"Bearer {measured.token}"}
+
+    with httpx2.Client(base_url=measured.client.base_url, verify=context, headers=headers) as client:
+        if is_served:
+            assert client.get("/v1/workers", timeout=DEADLINE).status_code == 200
+        else:
+            with pytest.raises(httpx2.TransportError):
+                client.get("/v1/workers", timeout=DEADLINE)
 
 
 def test_the_access_log_has_each_request(start: Start, capfd: pytest.CaptureFixture[str]) -> None:
