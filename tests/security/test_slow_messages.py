@@ -108,3 +108,31 @@ def test_a_call_whose_message_is_read_is_not_counted_as_unread(monkeypatch: pyte
                 pass
 
     asyncio.run(run())
+
+
+def test_the_end_of_an_earlier_call_gives_no_further_turns() -> None:
+    async def run() -> None:
+        arrivals, answered, is_read = Arrivals(1), asyncio.Event(), asyncio.Event()
+
+        async def long_poll() -> None:
+            async with arrivals.turn("a") as turn:
+                turn.end()  # its message is read, its answer comes later
+                is_read.set()
+                await answered.wait()
+
+        async def call() -> None:
+            async with arrivals.turn("a"):
+                pass
+
+        poll = asyncio.create_task(long_poll())
+        await is_read.wait()
+        await call()  # leaves no turn
+        async with arrivals.turn("a"):
+            answered.set()
+            await poll
+            other = asyncio.create_task(call())
+            await asyncio.sleep(0)
+            assert not other.done()
+        await other
+
+    asyncio.run(run())

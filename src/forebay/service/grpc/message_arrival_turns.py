@@ -110,8 +110,9 @@ class Arrivals:
             finally:
                 turn.end()
         finally:
-            if not client.calls and not client.waiting:
-                self._clients.pop(name, None)
+            # A call that ends late may find later calls of the client here, with turns of their own.
+            if not client.calls and not client.waiting and self._clients.get(name) is client:
+                del self._clients[name]
 
     async def _wait_for_turn(self, name: str, client: ClientTurns) -> Turn:
         loop, timer = asyncio.get_running_loop(), None
