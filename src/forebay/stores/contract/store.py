@@ -145,7 +145,7 @@ class Store(
         next of them competes with the main order by effective priority.
 
         Limits are counted in the claim's own transaction: a claim takes no more than each limit of its
-        queue's scopes leaves (see `domain.limits`). Only leases that have not ended count. If a rate has cut
+        queue's scopes leaves (see `Limit`). Only leases that have not ended count. If a rate has cut
         a claim short, `next_due_ms` is the wait until it has a token. A job at the limit of its task or of
         one of its keys is parked in the lane of that limit, without an event; at most `max_parked` in a
         claim. A released slot, or the next token, makes the next claim of that queue unpark as many as may
