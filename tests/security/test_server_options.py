@@ -94,8 +94,8 @@ def test_bytes_of_a_key_have_a_rate(start: Start) -> None:
 def test_each_server_counts_the_requests_of_a_client_by_itself(start: Start) -> None:
     first, second = (start("--rate", "1", "--burst", "1").client for _ in range(2))
 
-    asked = (first.get("/v1/workers").status_code for _ in range(1_000))
-    assert 429 in asked
+    answers = (first.get("/v1/workers").status_code for _ in range(1_000))
+    assert 429 in answers
     assert second.get("/v1/workers").status_code == 200
 
 
