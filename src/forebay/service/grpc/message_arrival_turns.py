@@ -60,7 +60,7 @@ class Turn:
         self._started_at = self._loop.time()
         self._limit: asyncio.Timeout = asyncio.timeout(ARRIVAL_TIMEOUT_SECONDS)
         self._is_over = False
-        self.gives_way = False
+        self.gives_way: bool = False
 
     @property
     def age(self) -> float:

@@ -41,6 +41,7 @@ class TimedConnection(H11Protocol):
     age_seconds: float = 3_600.0  # streams end after ten minutes, waits after seconds
     body_rest_seconds: float = 2.0
     app_state: dict[str, Any]
+    transport: asyncio.Transport
     # A timer for each request would cost more than a look at the clock. So the timer of an earlier phase goes
     # on; when it fires, it starts again for the rest of the present one.
     _timer: asyncio.TimerHandle | None = None
